@@ -1,0 +1,35 @@
+# The commands of the project; each sets up what it needs.  `make help` lists them.
+PY = .venv/bin/python
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+SOURCES := $(shell git ls-files -co --exclude-standard native src tools meson.build meson.options pyproject.toml 2>/dev/null)
+
+help: ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+setup: .venv/built ## prepare .venv; then .venv/bin/penstock is the program
+
+.venv/ready: packaging/apt.txt packaging/requirements.txt tools/setup.sh
+	tools/setup.sh
+	@touch $@
+
+.venv/built: .venv/ready $(SOURCES)
+	$(PY) -m pip install -q --no-build-isolation --no-deps --force-reinstall -Cbuild-dir=build/wheel .
+	@touch $@
+
+test: setup ## every test
+	$(PY) -m pytest $(ARGS)
+
+lint: setup ## format, style, types, import directions
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+bench: setup ## tables of figures: make bench NAME=interpose, or all
+	$(PY) -m benchmarks $(NAME)
+
+clean: ## all that was built
+	rm -rf .venv build dist
+
+.PHONY: help setup test lint bench clean

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: one module a verb.  Each has `HELP` (a line), `register(parser)` and `run(args) -> int`.
+
+A verb's module imports nothing heavy at its head: `penstock --help` reads them all.
+"""
+
+import argparse
+import importlib
+import os
+import pkgutil
+import sys
+
+from penstock import __version__
+from penstock.base.errors import PenstockError
+
+
+def verbs() -> list[str]:
+    """The names of all verbs: the modules of this package."""
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+
+
+def make_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The whole parser, or (quicker) the one with a single verb filled in."""
+    parser = argparse.ArgumentParser(
+        prog="penstock",
+        description="An I/O control plane for parallel file systems.",
+        epilog="example: penstock run -- python train.py; penstock report",
+    )
+    parser.add_argument("--version", action="version", version=f"penstock {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show where in the code an error came from")
+    rows = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name in [only] if only else verbs():
+        module = importlib.import_module(f"{__name__}.{name}")
+        sub = rows.add_parser(
+            name,
+            help=module.HELP,
+            description=module.__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.register(sub)
+        sub.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Parse, call the verb, and turn errors into one sentence and an exit status."""
+    words = sys.argv[1:] if argv is None else argv
+    first = next((w for w in words if not w.startswith("-")), None)
+    args = make_parser(first if first in verbs() else None).parse_args(words)
+    try:
+        return int(args.run(args) or 0)
+    except PenstockError as error:
+        if args.debug:
+            raise
+        print(f"penstock {args.verb}: {error}", file=sys.stderr)
+        return error.status
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bringing the testbed and the labs up and down."""

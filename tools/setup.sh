@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Makes .venv and installs what building and testing need: Debian packages when root, else it says what is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+missing=()
+while read -r name _; do
+  case "$name" in "" | \#*) continue ;; esac
+  dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q 'ok installed' || missing+=("$name")
+done <packaging/apt.txt
+python=$(command -v python3.11 || command -v python3)
+"$python" -c 'import os, sysconfig; raise SystemExit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
+  missing+=(python3-dev)
+"$python" -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+
+if ((${#missing[@]})); then
+  if (($(id -u) == 0)) && command -v apt-get >/dev/null; then
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  else
+    echo "setup: these Debian packages are missing and only root can install them: ${missing[*]}" >&2
+    echo "setup: run 'sudo apt-get install ${missing[*]}', then 'make setup' again" >&2
+    exit 1
+  fi
+fi
+
+[ -x .venv/bin/python ] || "$python" -m venv .venv
+.venv/bin/python -m pip install -q --upgrade pip
+.venv/bin/python -m pip install -q -r packaging/requirements.txt
