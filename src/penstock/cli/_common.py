@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that several verbs share."""
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.base.settings import Settings
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """--config and --set."""
+    group = parser.add_argument_group("settings")
+    group.add_argument("--config", metavar="FILE", help="read this file of settings too, over the user's own")
+    group.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="one setting, over all files"
+    )
+
+
+def settings_of(args: argparse.Namespace) -> "Settings":
+    """The settings that hold for this command."""
+    from penstock.base import settings
+
+    return settings.load(args.set, args.config)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    json.dump(value, sys.stdout, indent=1, ensure_ascii=True)
+    sys.stdout.write("\n")
+
+
+def note(text: str) -> None:
+    """A remark that is not the answer."""
+    print(f"penstock: {text}", file=sys.stderr)
