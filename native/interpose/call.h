@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A call on its way through the stages: the contract between interpose/ (which catches calls and knows which file is
+   meant) and stages/ (which do something about it).
+
+   Order: serve, limit, place, forward, the real call, record, catalog.  A stage is one file in stages/ and one row of
+   interpose/stages.def.
+
+   Invariants (of everything reached from a wrapper):
+   1. No allocation, no stdio, no lock, no unbounded loop, nothing that is not async-signal-safe; errno is the
+      program's: the wrappers save and restore it around the stages.
+   2. A call that no active stage wants costs a test and a jump: `wanted` is decided before a struct call is filled in.
+   3. A nested call (from a signal handler that interrupts a stage, from libc calling a wrapped symbol) passes straight
+      through: the thread's `inside` mark is set while stages run.
+   4. In a vfork child nothing is kept: wrappers there only call the real function.
+   5. After a fork the child's first call that would be kept runs every stage's `child` first; then it is a process of
+      its own, whose descriptors are still known. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include "board/board.h"
+
+/* enum penstock_op { PENSTOCK_OP_OPEN, ... PENSTOCK_OPS } and enum penstock_class { PENSTOCK_CLASS_METADATA, ..DATA,
+   ..DIRECTORY, ..XATTR, ..LOCK }: made from calls.def. */
+#include "calls_enum.h"
+
+/* What is known of a descriptor.  All zero: nothing yet.  The interposer fills in `under` and `flags`; `record` and
+   `pos` are the record stage's. */
+struct penstock_fd {
+  uint8_t known;    /* 0: not looked at yet */
+  uint8_t under;    /* PENSTOCK_UNDER_* bits; 0: not under control */
+  uint16_t epoch;   /* of the process in which `record` was set; another: look it up anew */
+  uint32_t flags;   /* PENSTOCK_FD_* */
+  uint32_t record;  /* slot of the file on the board; 0: none yet */
+  uint32_t opened;  /* grows with each open: tells a recycled number from the same one */
+  uint64_t pos;     /* where the next read or write is believed to be */
+};
+enum {
+  PENSTOCK_FD_APPEND = 1,
+  PENSTOCK_FD_DIRECTORY = 2,
+  PENSTOCK_FD_INHERITED = 4, /* came from exec, SCM_RIGHTS or another unseen way: named by /proc/self/fd */
+};
+
+struct penstock_call {
+  uint8_t op;      /* enum penstock_op */
+  uint8_t class;   /* enum penstock_class */
+  uint8_t under;   /* of the file that is meant */
+  bool timed;      /* record asks: take the clock around the real call */
+  bool creates;    /* open that may create: O_CREAT, creat, fopen "w" */
+  bool stream;     /* on a FILE* */
+  bool positioned; /* pread and the like: `offset` is given and `pos` stays */
+  bool failed;     /* after: the result means an error */
+  int fd;          /* that the call is on, or (open, after) that it made; -1 */
+  int open_flags;  /* of opens; a stage may add to them in before() */
+  mode_t mode;
+  int error;       /* after: errno of the real call if it failed */
+  struct penstock_fd *entry; /* of fd, or NULL */
+  const char *path;    /* absolute and lexically normalised, in the wrapper's frame; NULL when only fd names the file */
+  const char *path2;   /* second path of rename, link, symlink (the new name), or NULL */
+  uint16_t path_size, path2_size; /* without NUL */
+  uint64_t asked;      /* bytes asked for */
+  int64_t offset;      /* where, if positioned */
+  int64_t result;      /* after: what the real call gave (bytes, descriptor, 0, -1) */
+  uint64_t dev, ino;   /* after an open of something under control: from fstat; else 0 */
+  uint64_t size;       /* the file's size at that open */
+  uint64_t start_ns;   /* when timed: right before the real call */
+  uint64_t end_ns;     /* when timed: right after it */
+};
+
+enum penstock_answer { PENSTOCK_GO, PENSTOCK_ANSWERED /* result and error are set; the real call is left out */ };
+
+struct penstock_stage {
+  const char *name;
+  uint32_t bit;     /* PENSTOCK_STAGE_* */
+  uint8_t under;    /* PENSTOCK_UNDER_* of the calls it wants */
+  void (*start)(void);                                   /* once a process, when a board is attached; may be NULL */
+  enum penstock_answer (*before)(struct penstock_call *); /* may be NULL */
+  void (*after)(struct penstock_call *);                 /* may be NULL */
+  void (*child)(void);                                   /* in a new process after fork; may be NULL */
+};
+
+extern const struct penstock_stage penstock_pass_stage, penstock_record_stage;
+
+/* What the interposer gives to stages (interpose/process.c). */
+struct penstock_here {
+  const struct penstock_control *control; /* read-only mapping; NULL: no board, nothing is active */
+  uint8_t *usage;                         /* mapping of usage_max_bytes */
+  uint64_t control_bytes, usage_max_bytes;
+  uint32_t pid;
+  uint16_t epoch; /* +1 in each fork child */
+  uint8_t run[16];
+};
+extern struct penstock_here penstock_here;
+
+uint64_t penstock_now_ns(void);             /* CLOCK_MONOTONIC, without a system call where the vDSO has it */
+struct penstock_fd *penstock_fd_at(int fd); /* NULL past the table */
+int penstock_fd_path(int fd, char *buffer, size_t room); /* by /proc/self/fd: length, or -1 (also when sealed by seccomp) */
