@@ -20,6 +20,9 @@ setup: .venv/built ## prepare .venv; then .venv/bin/penstock is the program
 test: setup ## every test
 	$(PY) -m pytest $(ARGS)
 
+fuzz: setup ## every fuzzer, a million inputs each; make fuzz NAME=layout for one
+	$(PY) tools/fuzz.py --runs 1000000 $(NAME)
+
 lint: setup ## format, style, types, import directions
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
@@ -32,4 +35,4 @@ bench: setup ## tables of figures: make bench NAME=interpose, or all
 clean: ## all that was built
 	rm -rf .venv build dist
 
-.PHONY: help setup test lint bench clean
+.PHONY: help setup test fuzz lint bench clean

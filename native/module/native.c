@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* penstock._native: the Python face of the kernels and the board.  Each area has its own file and hands its method
    table to `areas`; nothing here decides anything. */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "areas.h"
+
 #include "kernels/crc32c.h"
 
 static PyObject *crc32c(PyObject *self, PyObject *args) {
@@ -20,7 +20,7 @@ static PyMethodDef checks[] = {
   {NULL, NULL, 0, NULL},
 };
 
-static PyMethodDef *const areas[] = {checks};
+static PyMethodDef *const areas[] = {checks, penstock_module_layout};
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "penstock._native", NULL, 0, NULL, NULL, NULL, NULL, NULL};
 

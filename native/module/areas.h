@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The method tables that the files of this folder hand to native.c. */
+#pragma once
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+extern PyMethodDef penstock_module_layout[]; /* layout.c */
