@@ -13,14 +13,15 @@
    2. `control` is complete before its name exists (made aside, linked into place); its magic is written last.
    3. `usage` is mapped once at control.usage_max_bytes; nothing past control.usage_bytes is touched: the agent has
       allocated that much (posix_fallocate), so no access is a SIGBUS on a full tmpfs.
-   4. `usage` is an array of chunks after its head; a chunk is an array of slots.  A process claims chunks with one
-      compare-and-swap each and alone writes what is in them; nothing in it needs a lock, and a process killed anywhere
-      leaves a readable board, in which at most one operation a thread is missing or half written.
+   4. `usage` is a head, a table of claims (one a chunk), and chunks; a chunk is an array of slots and nothing else.  A
+      process claims a chunk with one compare-and-swap in the table and alone writes what is in it; nothing needs a
+      lock, and a process killed anywhere leaves a readable board, in which at most one operation a thread is missing
+      or half written.
    5. A slot counts only when its `seq` is its chunk's.  Chunks of dead processes come back: the agent, which never
       writes `usage`, notes in control.freed[chunk] the seq that it has harvested; a claimer may take a chunk whose seq
       stands there.
-   6. All counters only grow while the chunk has one owner.  Counters of one thread are plain stores; a slot marked
-      PENSTOCK_SLOT_SHARED is written by several threads, with atomic additions.
+   6. All counters only grow while the chunk has one owner (those of 32 bits stop at their end).  Counters of one thread
+      are plain stores; a slot marked PENSTOCK_SLOT_SHARED is written by several threads, with atomic additions.
    7. Times on the board are CLOCK_MONOTONIC, ns; the process slot has both clocks at its start.
 
    Versions: a reader takes PENSTOCK_BOARD_VERSION and the one before; any other is refused, and a program then runs
@@ -31,15 +32,19 @@
 enum {
   PENSTOCK_BOARD_VERSION = 1,
   PENSTOCK_BOARD_OLDEST = 1,
-  PENSTOCK_SLOT_BYTES = 512,
-  PENSTOCK_CHUNK_SLOTS = 32, /* slot 0 is the chunk's head */
+  PENSTOCK_LINE = 64,          /* slots are named by where they begin in `usage`, counted in lines */
+  PENSTOCK_SLOT_BYTES = 448,   /* 36 of them a chunk: a file costs less than 512 bytes, all told */
+  PENSTOCK_CHUNK_SLOTS = 36,
   PENSTOCK_CHUNK_BYTES = PENSTOCK_SLOT_BYTES * PENSTOCK_CHUNK_SLOTS,
   PENSTOCK_USAGE_HEAD_BYTES = 4096,
   PENSTOCK_CHUNKS_MAX = 65536, /* 1 GiB */
-  PENSTOCK_OPS_MAX = 62,       /* calls.def may name so many operations */
+  PENSTOCK_OPS_MAX = 72,       /* calls.def may name so many operations */
+  PENSTOCK_OPS_SLOTS = 4,
   PENSTOCK_PREFIXES_MAX = 64,
   PENSTOCK_PREFIX_BYTES = 240,
   PENSTOCK_SECTIONS_MAX = 8,
+  PENSTOCK_TEXT_MAX = 4096,    /* of a name, or of argv; what is longer is cut */
+  PENSTOCK_THREADS_A_FILE = 8, /* slots one after the other, the last of them shared */
 };
 #define PENSTOCK_CONTROL_MAGIC 0x314c5254434b5350u /* "PSKCTRL1" */
 #define PENSTOCK_USAGE_MAGIC 0x31474153554b5350u   /* "PSKUSAG1" */
@@ -57,7 +62,9 @@ enum {
   PENSTOCK_STAGE_PASS = 1 << 6,
 };
 
-/* What a path prefix means.  The longest prefix that matches by whole components wins; none: `otherwise`. */
+/* What a path means.  A rule whose path has no slash names one component: it holds for every path that has it anywhere
+   (site-packages), before all prefixes.  Of the others, which are absolute, the longest that matches by whole components
+   wins; none: `otherwise`. */
 enum {
   PENSTOCK_UNDER_NOTHING = 0, /* noise: not under control */
   PENSTOCK_UNDER_RECORD = 1,  /* regular files here are recorded */
@@ -69,7 +76,8 @@ struct penstock_prefix {
   uint16_t size; /* of path, in bytes */
   uint8_t under; /* PENSTOCK_UNDER_* bits */
   uint8_t zero[5];
-  char path[PENSTOCK_PREFIX_BYTES]; /* absolute, normalised, no slash at the end ("" is /); not NUL-terminated */
+  char path[PENSTOCK_PREFIX_BYTES]; /* absolute, normalised, no slash at the end ("" is /), or one component;
+                                       not NUL-terminated */
 };
 
 /* Where a later stage keeps its part of control (limits, plans): unknown kinds are ignored. */
@@ -101,7 +109,7 @@ struct penstock_control {
   uint32_t prefix_count;
   struct penstock_prefix prefixes[PENSTOCK_PREFIXES_MAX];
   struct penstock_section sections[PENSTOCK_SECTIONS_MAX];
-  uint32_t chunk_count;    /* entries of freed[] in use: (usage_max_bytes - head) / chunk */
+  uint32_t chunk_count;    /* that `usage` may ever have: entries of freed[] and of the table of claims */
   uint32_t zero;
   uint32_t freed[];        /* by chunk: the seq that was harvested and may be taken */
 };
@@ -111,8 +119,8 @@ struct penstock_control {
 /* What did not fit or could not be done; each counts. */
 enum penstock_lost {
   PENSTOCK_LOST_CHUNKS,      /* a process found no free chunk */
-  PENSTOCK_LOST_FILES,       /* files summed by directory */
-  PENSTOCK_LOST_DIRECTORIES, /* files of which not even the directory fitted: in the process's UNNAMED slot */
+  PENSTOCK_LOST_FILES,       /* opens that were summed by directory because no file slot was left */
+  PENSTOCK_LOST_DIRECTORIES, /* of those, where not even the directory fitted: in the process's UNNAMED slot */
   PENSTOCK_LOST_THREADS,     /* threads that share one table of operations */
   PENSTOCK_LOST_NAMES,       /* names cut to what fitted */
   PENSTOCK_LOST_FDS,         /* descriptors past the table */
@@ -132,20 +140,25 @@ struct penstock_usage {
   uint64_t lost[PENSTOCK_LOST_MAX]; /* atomic additions */
 };
 
+/* Who holds a chunk.  All zero: nobody ever did (and then the chunk itself is all zero). */
+struct penstock_claim {
+  uint64_t holder;    /* atomic: seq in the high half, grows by one with each holder; pid in the low half */
+  uint32_t first;     /* the process's first chunk, where its PROCESS slot is ... */
+  uint32_t first_seq; /* ... and that one's seq; written before any slot of this chunk counts */
+};
+
 enum penstock_slot_kind {
   PENSTOCK_SLOT_NONE = 0,
-  PENSTOCK_SLOT_CHUNK = 1,     /* slot 0 */
-  PENSTOCK_SLOT_PROCESS = 2,   /* the first slot after the head of a process's first chunk */
-  PENSTOCK_SLOT_OPS = 3,       /* a thread's counters by operation: 3 slots */
-  PENSTOCK_SLOT_FILE = 4,
-  PENSTOCK_SLOT_DIRECTORY = 5, /* a sum over files of one directory: a file slot with the directory's name */
-  PENSTOCK_SLOT_UNNAMED = 6,   /* a sum over all else: one a process */
-  PENSTOCK_SLOT_TEXT = 7,      /* more of a name or of argv */
+  PENSTOCK_SLOT_PROCESS = 1,   /* the first slot of a process's first chunk */
+  PENSTOCK_SLOT_OPS = 2,       /* a thread's counters by operation: PENSTOCK_OPS_SLOTS slots */
+  PENSTOCK_SLOT_FILE = 3,
+  PENSTOCK_SLOT_DIRECTORY = 4, /* calls on files of this directory that have no slot of their own */
+  PENSTOCK_SLOT_UNNAMED = 5,   /* a sum over all else: one a process */
+  PENSTOCK_SLOT_TEXT = 6,      /* more of a name or of argv */
 };
 enum { PENSTOCK_SLOT_SHARED = 1 /* flag: written by several threads */ };
-enum { PENSTOCK_OPS_SLOTS = 3 };
 
-/* First in every slot.  Written last (release), when the rest of the slot stands. */
+/* First in every slot.  `seq` is written last (release), when the rest of the slot stands. */
 struct penstock_slot {
   uint32_t seq; /* the chunk's while this slot counts */
   uint8_t kind;
@@ -153,27 +166,20 @@ struct penstock_slot {
   uint16_t slots; /* how many slots this entry takes (1 but for OPS) */
 };
 
-struct penstock_chunk {
-  struct penstock_slot slot; /* kind CHUNK */
-  uint64_t claim;            /* atomic: seq in the high half (odd while held), pid in the low half */
-  uint32_t first;            /* the process's first chunk */
-  uint32_t used;             /* atomic: slots handed out, the head among them; more than there are: full */
-};
-
-/* Text longer than its place goes on in TEXT slots, each naming the next by number (slot of the whole usage file:
-   chunk * PENSTOCK_CHUNK_SLOTS + slot; 0: none). */
+/* Text longer than its place goes on in TEXT slots of the same process, each naming the next. */
 struct penstock_text {
   struct penstock_slot slot;
-  uint32_t next;
-  uint32_t size;
+  uint32_t next; /* number of a slot; 0: none */
+  uint32_t size; /* here */
   char text[PENSTOCK_SLOT_BYTES - 16];
 };
 
+/* One program in one process: after exec a new one with the same pid and start_ticks follows. */
 struct penstock_process {
   struct penstock_slot slot;
   uint32_t pid;
   uint32_t ppid;
-  uint64_t start_ticks;   /* field 22 of /proc/PID/stat: with the pid it names a process for ever */
+  uint64_t start_ticks;   /* field 22 of /proc/PID/stat: with the pid it names a process for ever; 0: not known */
   uint64_t pid_namespace; /* inode of /proc/self/ns/pid; 0: not known */
   uint64_t start_ns;      /* when we attached */
   uint64_t start_real_ns; /* the same by CLOCK_REALTIME */
@@ -182,18 +188,17 @@ struct penstock_process {
   int32_t rank;           /* -1: none known */
   uint32_t size;
   uint32_t threads;       /* that ever made a recorded call */
-  uint32_t execs;         /* how often this process became another program; the last is named here */
-  uint64_t anonymous_read_bytes; /* on descriptors that nobody could name */
-  uint64_t anonymous_written_bytes;
   uint32_t mpi_files;     /* MPI_File_open seen, and the largest communicator */
   uint32_t mpi_largest;
+  uint32_t files_max;     /* what control.record_files_max was */
+  uint64_t anonymous_read_bytes; /* on descriptors that nobody could name */
+  uint64_t anonymous_written_bytes;
   uint32_t exe_next;      /* TEXT slot with the rest of exe; 0 */
   uint32_t argv_next;     /* the same of argv */
   uint16_t exe_size;      /* whole size; what is here is its beginning */
-  uint16_t argv_here;
-  uint32_t argv_size;     /* whole size, words separated by NUL */
-  char exe[128];
-  char argv[PENSTOCK_SLOT_BYTES - 256];
+  uint16_t argv_size;     /* whole size, words separated by NUL */
+  char exe[PENSTOCK_SLOT_BYTES - 340];
+  char argv[216];
 };
 
 struct penstock_op_count {
@@ -205,40 +210,100 @@ struct penstock_op_count {
 
 struct penstock_ops {
   struct penstock_slot slot;
-  uint32_t tid;
-  uint32_t zero[3];
+  uint32_t thread; /* 1, 2, 3 ... in order of their first call; 0: SHARED */
+  uint32_t zero;
   struct penstock_op_count op[PENSTOCK_OPS_MAX]; /* by number in calls.def */
-  uint64_t spare[3];
+  uint64_t spare[6];
+};
+
+/* One direction of a file. */
+struct penstock_way {
+  uint64_t calls;
+  uint64_t bytes;
+  uint64_t sequential;  /* began at or after the end of the one before */
+  uint64_t consecutive; /* began exactly there */
+  uint64_t end;         /* where the last one ended */
+  uint64_t time_ns;     /* of the sampled calls alone */
+  uint32_t sampled;
+  uint32_t sizes[10];   /* by class of request: record.SIZE_BOUNDS */
+  uint32_t zero;
+};
+enum { PENSTOCK_READING = 0, PENSTOCK_WRITING = 1 };
+
+/* A request size and how often it came: the four commonest, by "space saving".  A newcomer takes the place and the count
+   of the rarest; `over` is what it inherited, so that count - over to count holds the truth. */
+struct penstock_common {
+  uint32_t size; /* 4 GiB - 1 and more: 4 GiB - 1 */
+  uint32_t count;
+  uint32_t over;
 };
 
 struct penstock_file {
   struct penstock_slot slot;
-  uint32_t tid;  /* the thread that writes it (0: SHARED) */
-  uint32_t next; /* slot of another thread's counters on the same file; 0 */
-  uint64_t dev;
-  uint64_t ino;
-  uint64_t opens, reads, writes, metas;
-  uint64_t bytes_read, bytes_written;
-  uint64_t reads_sequential, writes_sequential, reads_consecutive, writes_consecutive, switches;
-  uint64_t first_ns, last_ns;
-  uint64_t read_ns, write_ns, meta_ns; /* of the sampled calls alone */
-  uint32_t read_sampled, write_sampled, meta_sampled;
-  uint32_t files;    /* that a sum stands for */
-  uint64_t highest;  /* one past the last byte read or written */
-  uint64_t read_end, write_end; /* where the last read and the last write ended */
-  uint64_t common_size[4];
-  uint32_t common_count[4];
-  uint32_t read_sizes[10], write_sizes[10]; /* classes of record.SIZE_BOUNDS */
-  uint32_t last_was_write;
+  uint32_t thread; /* that writes it; 0: SHARED */
+  uint32_t next;   /* atomic: slot of another thread's counters on the same file; 0 */
+  uint64_t hash;   /* of the whole name: penstock_hash */
+  uint32_t opens;
+  uint32_t metas;  /* metadata calls, opens not among them */
+  uint32_t switches; /* between reading and writing */
+  uint32_t meta_sampled;
+  uint64_t meta_ns;
+  uint64_t first_ns, last_ns; /* within the last eight calls */
+  uint64_t highest; /* one past the last byte read or written */
+  struct penstock_way way[2]; /* by PENSTOCK_READING, PENSTOCK_WRITING */
+  struct penstock_common common[4];
+  uint32_t files;    /* of DIRECTORY and UNNAMED: opens of files without a slot of their own */
+  uint32_t maps;     /* mmap of it */
+  uint32_t last_way; /* 1 + the way of the last read or write; 0: none yet */
   uint32_t comm_size; /* MPI_File_open: of the communicator; 0: not opened so */
-  uint32_t name_next;
+  uint32_t name_next; /* TEXT slot with the rest of the name; 0 */
   uint16_t name_size; /* whole size */
   uint16_t zero;
-  char name[PENSTOCK_SLOT_BYTES - 344];
+  char name[PENSTOCK_SLOT_BYTES - 336];
 };
 
 _Static_assert(sizeof(struct penstock_prefix) == 256, "a prefix is 256 bytes");
 _Static_assert(sizeof(struct penstock_text) == PENSTOCK_SLOT_BYTES, "a slot");
 _Static_assert(sizeof(struct penstock_process) == PENSTOCK_SLOT_BYTES, "a slot");
-_Static_assert(sizeof(struct penstock_ops) <= PENSTOCK_OPS_SLOTS * PENSTOCK_SLOT_BYTES, "three slots");
+_Static_assert(sizeof(struct penstock_ops) == PENSTOCK_OPS_SLOTS * PENSTOCK_SLOT_BYTES, "whole slots");
 _Static_assert(sizeof(struct penstock_file) == PENSTOCK_SLOT_BYTES, "a slot");
+_Static_assert(sizeof(struct penstock_usage) <= PENSTOCK_USAGE_HEAD_BYTES, "the head");
+_Static_assert(PENSTOCK_SLOT_BYTES % PENSTOCK_LINE == 0, "slots begin on lines");
+
+/* ---- where things are: all arguments are trusted or checked by the caller ---- */
+
+static inline uint64_t penstock_chunk_offset(uint64_t chunk_count, uint64_t chunk) {
+  uint64_t table = PENSTOCK_USAGE_HEAD_BYTES + chunk_count * sizeof(struct penstock_claim);
+  return (table + 4095) / 4096 * 4096 + chunk * PENSTOCK_CHUNK_BYTES;
+}
+
+/* How many chunks lie wholly in so many bytes of `usage`. */
+static inline uint32_t penstock_chunks_in(uint64_t chunk_count, uint64_t usage_bytes) {
+  uint64_t first = penstock_chunk_offset(chunk_count, 0);
+  uint64_t chunks = usage_bytes < first ? 0 : (usage_bytes - first) / PENSTOCK_CHUNK_BYTES;
+  return (uint32_t)(chunks < chunk_count ? chunks : chunk_count);
+}
+
+/* Of a name: equal names have equal hashes, and other names have others for all that matters here. */
+static inline uint64_t penstock_hash(const char *text, uint64_t size) {
+  uint64_t hash = size * 0x9e3779b97f4a7c15u, word = 0;
+  for (; size >= 8; size -= 8, text += 8) {
+    __builtin_memcpy(&word, text, 8);
+    hash = (hash ^ word) * 0xff51afd7ed558ccdu;
+    hash ^= hash >> 32;
+  }
+  word = 0;
+  for (uint64_t i = 0; i < size; i++)
+    word |= (uint64_t)(uint8_t)text[i] << 8 * i;
+  hash = (hash ^ word) * 0xff51afd7ed558ccdu;
+  return hash ^ hash >> 29;
+}
+
+/* The chunk in which slot number `line` begins; chunk_count when there is no slot of that number. */
+static inline uint32_t penstock_chunk_of(uint64_t chunk_count, uint32_t line) {
+  uint64_t first = penstock_chunk_offset(chunk_count, 0), at = (uint64_t)line * PENSTOCK_LINE;
+  if (at < first || (at - first) % PENSTOCK_CHUNK_BYTES % PENSTOCK_SLOT_BYTES ||
+      (at - first) / PENSTOCK_CHUNK_BYTES >= chunk_count)
+    return (uint32_t)chunk_count;
+  return (uint32_t)((at - first) / PENSTOCK_CHUNK_BYTES);
+}

@@ -31,7 +31,7 @@ struct penstock_fd {
   uint8_t under;    /* PENSTOCK_UNDER_* bits; 0: not under control */
   uint16_t epoch;   /* of the process in which `record` was set; another: look it up anew */
   uint32_t flags;   /* PENSTOCK_FD_* */
-  uint32_t record;  /* slot of the file on the board; 0: none yet */
+  uint32_t record;  /* number of the file's slot on the board; 0: none yet */
   uint32_t opened;  /* grows with each open: tells a recycled number from the same one */
   uint64_t pos;     /* where the next read or write is believed to be */
 };
@@ -41,8 +41,19 @@ enum {
   PENSTOCK_FD_INHERITED = 4, /* came from exec, SCM_RIGHTS or another unseen way: named by /proc/self/fd */
 };
 
+/* What a call does to its file, besides being metadata; from calls.def.  Record goes by this, not by `op`. */
+enum {
+  PENSTOCK_DOES_READ = 1,  /* the result's bytes came from `fd` ... */
+  PENSTOCK_DOES_WRITE = 2, /* ... or went to it; both (sendfile, copy_file_range, splice): from `fd` to `fd2` */
+  PENSTOCK_DOES_OPEN = 4,
+  PENSTOCK_DOES_CLOSE = 8,
+  PENSTOCK_DOES_SEEK = 16, /* the result is the new position */
+  PENSTOCK_DOES_MAP = 32,
+};
+
 struct penstock_call {
   uint8_t op;      /* enum penstock_op */
+  uint8_t does;    /* PENSTOCK_DOES_* bits */
   uint8_t class;   /* enum penstock_class */
   uint8_t under;   /* of the file that is meant */
   bool timed;      /* record asks: take the clock around the real call */
@@ -55,14 +66,18 @@ struct penstock_call {
   mode_t mode;
   int error;       /* after: errno of the real call if it failed */
   struct penstock_fd *entry; /* of fd, or NULL */
+  int fd2;                   /* where bytes of sendfile and the like go; else -1 */
+  bool positioned2;          /* offset2 is given */
+  int64_t offset2;
+  struct penstock_fd *entry2; /* of fd2, or NULL */
   const char *path;    /* absolute and lexically normalised, in the wrapper's frame; NULL when only fd names the file */
   const char *path2;   /* second path of rename, link, symlink (the new name), or NULL */
   uint16_t path_size, path2_size; /* without NUL */
   uint64_t asked;      /* bytes asked for */
   int64_t offset;      /* where, if positioned */
   int64_t result;      /* after: what the real call gave (bytes, descriptor, 0, -1) */
-  uint64_t dev, ino;   /* after an open of something under control: from fstat; else 0 */
-  uint64_t size;       /* the file's size at that open */
+  uint64_t dev;        /* after an open of something under control: from fstat; 0: not asked (a file that is new) */
+  uint64_t size;       /* the file's size at that open; 0: not asked */
   uint64_t start_ns;   /* when timed: right before the real call */
   uint64_t end_ns;     /* when timed: right after it */
 };
