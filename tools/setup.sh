@@ -3,10 +3,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-missing=()
+missing=() wished=()
 while read -r name _; do
   case "$name" in "" | \#*) continue ;; esac
-  dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q 'ok installed' || missing+=("$name")
+  dpkg-query -W -f '${Status}' "${name#\?}" 2>/dev/null | grep -q 'ok installed' && continue
+  case "$name" in \?*) wished+=("${name#\?}") ;; *) missing+=("$name") ;; esac
 done <packaging/apt.txt
 python=$(command -v python3.11 || command -v python3)
 "$python" -c 'import os, sysconfig; raise SystemExit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
@@ -22,6 +23,16 @@ if ((${#missing[@]})); then
     echo "setup: these Debian packages are missing and only root can install them: ${missing[*]}" >&2
     echo "setup: run 'sudo apt-get install ${missing[*]}', then 'make setup' again" >&2
     exit 1
+  fi
+fi
+
+if ((${#wished[@]})); then
+  if (($(id -u) == 0)) && command -v apt-get >/dev/null; then
+    export DEBIAN_FRONTEND=noninteractive
+    { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${wished[@]}" >/dev/null; } ||
+      echo "setup: cannot install ${wished[*]}; the tests that need them will be skipped" >&2
+  else
+    echo "setup: without ${wished[*]} some tests are skipped; only root can install them" >&2
   fi
 fi
 
