@@ -13,13 +13,17 @@
  * Invariants:
  * 1. Any function may be called from any thread; one lock guards the allocator, and no callback runs under it but `look`.
  * 2. Results are sizes in bytes (0 = nothing to store, see each) or negative errno, the ones observed on Lustre.
- * 3. Outputs are written up to `room` only, and left undefined on errors.  LOV_BYTES are always enough.
+ * 3. Outputs are written up to `room` only, overlap no input, and are left undefined on errors.  LOV_BYTES are always
+ *    enough.
  * 4. A refusal takes no object numbers and leaves the allocator as it was, but for its counter.
  */
 #pragma once
 #include "kernels/layout.h"
 
-enum { LOV_BYTES = PENSTOCK_LAYOUT_MAX_BYTES };
+enum {
+  LOV_BYTES = PENSTOCK_LAYOUT_MAX_BYTES,
+  LOV_PARTS = 255, /* components; more are refused with E2BIG */
+};
 
 struct lov;
 
@@ -107,7 +111,8 @@ struct lov_request {
 };
 
 /* The stored layout of a file that had none: by default (LOV_OPEN) or by template.  0: the call succeeds and changes
- * nothing (an empty value, a file that has a layout).  LOV_OPEN never gives 0. */
+ * nothing (an empty value, a file that has a layout).  LOV_OPEN never gives 0.  A template that says nothing (size 0,
+ * count 0, any offset, no pool) means the default. */
 ssize_t lov_create(struct lov *lov, const struct lov_request *request, void *ret, size_t room);
 
 /* Before bytes [start, end) are written, or a file is cut or grown to `end` (start 0): the stored layout with all

@@ -61,10 +61,9 @@ static ssize_t show_plain(const struct penstock_component *c, void *ret, size_t 
   return penstock_layout_write(&one, ret, room);
 }
 
-/* All components, one after the other written behind the entries: no array of parts is needed. */
 static ssize_t show_composite(const struct penstock_layout *l, uint16_t offset, void *ret, size_t room) {
-  struct penstock_component parts[UINT8_MAX];
-  if (l->count > UINT8_MAX)
+  struct penstock_component parts[LOV_PARTS];
+  if (l->count > LOV_PARTS)
     return -E2BIG;
   for (unsigned i = 0; i < l->count; i++) {
     int err = penstock_layout_component(l, i, &parts[i]);
