@@ -42,6 +42,7 @@ _REST = struct.Struct("<HH16s")
 HEADER_BYTES = _HEAD.size + _REST.size
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 LOCK_WAIT_S = 5.0
+CUT = "cut short"
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def scan(data: bytes, base: int = 0) -> Scan:
         if after < 0:
             result.torn_tail_bytes = len(data) - at
             break
-        result.damages.append(Damage(base + at, after - at, "checksum" if found is None else "cut short"))
+        result.damages.append(Damage(base + at, after - at, "checksum" if found is None else CUT))
         at = after
     return result
 
@@ -140,6 +141,37 @@ def read(path: Path, offset: int = 0) -> Scan:
         return scan(file.read(), offset)
 
 
+def read_some(path: Path, offset: int, size_bytes: int) -> Scan:
+    """Like `read`, but about so much at once; go on at `next_offset` until it stays the same."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        data = file.read(size_bytes)
+        while True:
+            more = file.read(len(data))
+            found = _whole_part(scan(data, offset)) if more else scan(data, offset)
+            if not more or found.next_offset > offset:
+                return found
+            data += more
+
+
+def _whole_part(found: Scan) -> Scan:
+    """What a scan that ended before the file did can be sure of: all before the first frame that was cut."""
+    cut = next((d.offset for d in found.damages if d.why == CUT), None)
+    if cut is None:
+        return found
+    frames = [frame for frame in found.frames if frame.offset < cut]
+    return Scan(frames, [d for d in found.damages if d.offset < cut], cut)
+
+
+def read_frame(path: Path, offset: int, size_bytes: int) -> Frame | None:
+    """The frame of which the place is known; None when it is not there any more."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        data = file.read(size_bytes)
+    found = _frame_at(data, 0, offset) if data.startswith(MAGIC) else None
+    return found if isinstance(found, Frame) else None
+
+
 def node_folder(node: str) -> str:
     """A node's name as a folder's: nothing but letters, digits, dot, dash and underscore."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", node)[:64]
@@ -153,8 +185,8 @@ def segment_path(history: Path, node: str, now_s: float | None = None) -> Path:
 
 
 def segments(history: Path) -> Iterator[Path]:
-    """All segments of a history, in a stable order."""
-    yield from sorted(history.glob("*/????-??.seg"))
+    """All segments of a history, in a stable order; other files there are none of ours."""
+    yield from sorted(p for p in history.glob("*/????-??.seg") if node_folder(p.parent.name) == p.parent.name)
 
 
 def lock_path() -> Path:

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text that programs chose, made safe to show: paths, arguments, names."""
+
+import unicodedata
+
+# Categories of characters that are not seen, or change how others are seen.
+_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def visible(text: bytes | str) -> str:
+    """Text that a program chose, safe to show: what is not UTF-8 or not visible stands as \\x.. or \\u....,
+    a backslash as two."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "surrogateescape")
+    return "".join(_visible(char) for char in text)
+
+
+def _visible(char: str) -> str:
+    code = ord(char)
+    if char == "\\":
+        return "\\\\"
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    if unicodedata.category(char) in _INVISIBLE:
+        return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return char
+
+
+def cut(text: str, width: int) -> str:
+    """Text no longer than so much; what goes, goes from the middle, and it shows."""
+    if len(text) <= width:
+        return text
+    left = (width - 1) // 3
+    return f"{text[:left]}…{text[len(text) - (width - 1 - left) :]}"
