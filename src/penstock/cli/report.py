@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run did with storage, on one screen, as a page, or for programs.
+
+penstock report
+penstock report 3f2a9c41 --html job.html
+penstock report 4711 --csv > files.csv
+"""
+
+import argparse
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from penstock.cli import _common
+
+if TYPE_CHECKING:
+    from penstock.report.facts import Facts
+
+HELP = "what a run did with storage"
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "which",
+        metavar="RUN",
+        nargs="?",
+        help="the start of its id, or its job's id (default: your last run)",
+    )
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--html", metavar="FILE", help="write one self-contained page with figures")
+    forms.add_argument("--csv", action="store_true", help="a row for each file and process, as CSV")
+    forms.add_argument("--json", action="store_true", help="everything, as one JSON document")
+    rows = parser.add_mutually_exclusive_group()
+    rows.add_argument("--top", metavar="N", type=int, help="how many files to name (setting: report.top)")
+    rows.add_argument("--files", action="store_true", help="name all files")
+    _common.add_settings(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from penstock.report import facts, table
+    from penstock.runs.history import History, show_progress
+
+    history = History(_common.settings_of(args), _common.note, show_progress)
+    found = facts.gather(history.load(history.find(args.which)))
+    if args.csv:
+        table.write_csv(found, sys.stdout)
+    elif args.json:
+        _common.print_json(table.document(found))
+    else:
+        _show(found, args)
+    return 0
+
+
+def _show(found: "Facts", args: argparse.Namespace) -> None:
+    from penstock.report import screen
+
+    settings = _common.settings_of(args)
+    wanted = settings["report.top"] if args.top is None else max(args.top, 0)
+    top = sys.maxsize if args.files else wanted
+    for line in screen.screen(
+        found, top, settings["report.small_request"], shutil.get_terminal_size((100, 40)).columns
+    ):
+        print(line)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""penstock report, as a user types it."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs import made
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    made.put(tmp_path / "history", 1, made.payloads(1))
+    made.put(tmp_path / "history", 2, made.payloads(2, shared=False))
+    return tmp_path / "history"
+
+
+def test_one_screen(run_penstock: Any, history: Path) -> None:
+    """The last run, in no more lines than a terminal has."""
+    shown = run_penstock("report")
+
+    assert shown.returncode == 0
+    assert shown.stderr == ""
+    assert len(shown.stdout.splitlines()) <= 40
+    assert max(map(len, shown.stdout.splitlines())) <= 100
+    for words in (
+        "job 4702",
+        "8 ranks",
+        "sampled and scaled",
+        "512 MiB",
+        "1 GiB",
+        "stat 240",
+        "a file per rank",
+    ):
+        assert words in shown.stdout
+
+
+def test_shared_file_is_told(run_penstock: Any, history: Path) -> None:
+    assert "one shared file, used by all 8 ranks" in run_penstock("report", "4701").stdout
+
+
+def test_top_and_files(run_penstock: Any, history: Path) -> None:
+    top = run_penstock("report", "--top", "2").stdout
+    whole = run_penstock("report", "--files").stdout
+
+    assert top.count("/scratch/ann/out.0") == 2
+    assert "and 6 more: penstock report " in top
+    assert whole.count("/scratch/ann/out.0") == 8
+
+
+def test_csv(run_penstock: Any, history: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(run_penstock("report", "4701", "--csv").stdout)))
+
+    assert [row["rank"] for row in rows] == [str(rank) for rank in range(8)]
+    assert sum(int(row["bytes_written"]) for row in rows) == 2**30
+    assert {row["stripe_count"] for row in rows} == {"4"}
+    assert rows[0]["targets"] == "0 1 2 3"
+    assert rows[0]["common_sizes"] == "1048576:180 4096:12"
+
+
+def test_json(run_penstock: Any, history: Path) -> None:
+    document = json.loads(run_penstock("report", "4701", "--json").stdout)
+
+    assert document["schema_version"] == 1
+    assert document["write"]["bytes"] == 2**30
+    assert document["write"]["slowest_process_s"] == 3
+    assert len(document["files"]) == 8
+    assert document["operations"][0]["name"] == "write"
+    assert document["targets"] == [{"target": n, "files": 1, "bytes": 3 * 2**27} for n in range(4)]
+
+
+@pytest.mark.parametrize("form", [[], ["--csv"], ["--json"]])
+def test_names_that_are_no_text(run_penstock: Any, tmp_path: Path, form: list[str]) -> None:
+    """Bytes that are no UTF-8, newlines and terminal codes are shown as what they are, in every form."""
+    hostile = b'/s/\xff\n\x1b]0;x\x07\xe2\x80\xae,"\\<b>&'
+    node = made.record.Node(node="n1", final=True, files=[made.file(hostile, 0, 0, made.T0)])
+    made.put(tmp_path / "history", 1, [made.begin(1), node, made.end(1)])
+
+    shown = run_penstock("report", *form, LC_ALL="C")
+
+    text = shown.stdout
+    if form == ["--csv"]:
+        text = next(csv.DictReader(io.StringIO(text)))["path"]
+    elif form:
+        text = json.loads(text)["files"][0]["path"]
+    assert shown.returncode == 0
+    assert r"/s/\xff\x0a\x1b]0;x\x07\u202e," + '"' + r"\\<b>&" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "sentence"),
+    [
+        ([], 4, "no runs are recorded yet; start one with: penstock run -- ./app"),
+        (["--set", "history.dir=/proc/1/mem"], 12, "the history /proc/1/mem cannot be read"),
+    ],
+)
+def test_errors_are_one_sentence(run_penstock: Any, words: list[str], status: int, sentence: str) -> None:
+    shown = run_penstock("report", *words)
+
+    assert (shown.returncode, shown.stdout) == (status, "")
+    assert shown.stderr.startswith(f"penstock report: {sentence}")
+    assert len(shown.stderr.splitlines()) == 1
