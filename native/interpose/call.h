@@ -28,7 +28,9 @@
 
 /* enum penstock_op { PENSTOCK_OP_OPEN, ... PENSTOCK_OPS } and enum penstock_class { PENSTOCK_CLASS_METADATA, ..DATA,
    ..DIRECTORY, ..XATTR, ..LOCK }: made from calls.def. */
+#if __has_include("calls_enum.h")
 #include "calls_enum.h"
+#endif
 
 /* What is known of a descriptor.  All zero: nothing yet.  The interposer fills in `under` and `flags`; `record` and
    `pos` are the record stage's. */
@@ -119,6 +121,7 @@ struct penstock_here {
   const struct penstock_control *control; /* read-only mapping; NULL: no board, nothing is active */
   uint8_t *usage;                         /* mapping of usage_max_bytes */
   uint64_t control_bytes, usage_max_bytes;
+  uint32_t chunk_count; /* control's, as checked at attach (board/check.h) */
   uint32_t pid;
   uint16_t epoch; /* +1 in each fork child */
   uint8_t run[16];
@@ -131,4 +134,5 @@ const char *penstock_path(struct penstock_call *call);
 
 uint64_t penstock_now_ns(void);             /* CLOCK_MONOTONIC, without a system call where the vDSO has it */
 struct penstock_fd *penstock_fd_at(int fd); /* NULL past the table */
+void penstock_lost(enum penstock_lost what); /* counts on the board what could not be done */
 int penstock_fd_path(int fd, char *buffer, size_t room); /* by /proc/self/fd: length, or -1 (also when sealed by seccomp) */
