@@ -10,13 +10,14 @@ static inline const char *penstock_control_wrong(const struct penstock_control *
   if (bytes < sizeof *control)
     return "it is too short";
   if (__atomic_load_n(&control->magic, __ATOMIC_ACQUIRE) != PENSTOCK_CONTROL_MAGIC)
-    return "it is no board";
+    return "it is not a board, or not a finished one";
   if (control->version < PENSTOCK_BOARD_OLDEST || control->version > PENSTOCK_BOARD_VERSION)
-    return "it is of another version";
+    return "it has another version than this program";
   uint64_t chunks = control->chunk_count;
   if (control->control_bytes > bytes || chunks == 0 || chunks > PENSTOCK_CHUNKS_MAX ||
       sizeof *control + chunks * sizeof control->freed[0] > control->control_bytes ||
-      control->usage_max_bytes != penstock_chunk_offset(chunks, chunks))
+      control->prefix_count > PENSTOCK_PREFIXES_MAX || control->usage_max_bytes != penstock_chunk_offset(chunks, chunks) ||
+      control->usage_bytes > control->usage_max_bytes || control->usage_bytes < PENSTOCK_USAGE_HEAD_BYTES)
     return "its sizes do not fit together";
   return NULL;
 }
@@ -26,7 +27,7 @@ static inline const char *penstock_usage_wrong(const struct penstock_usage *usag
   if (usage->magic != PENSTOCK_USAGE_MAGIC)
     return "it is no board";
   if (usage->version < PENSTOCK_BOARD_OLDEST || usage->version > PENSTOCK_BOARD_VERSION)
-    return "it is of another version";
+    return "it has another version than this program";
   if (__builtin_memcmp(usage->nonce, nonce, sizeof usage->nonce) != 0)
     return "it belongs to another board";
   return NULL;

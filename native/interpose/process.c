@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+#include "board/check.h"
 #include "interpose/process.h"
 #include "interpose/raw.h"
 
@@ -94,22 +95,6 @@ static void unmap(struct map *map) {
     PENSTOCK_RAW(munmap, map->at, map->bytes, 0, 0);
 }
 
-/* Why this control cannot be used; NULL: it can. */
-static const char *wrong_control(const struct penstock_control *c, uint64_t bytes) {
-  if (__atomic_load_n(&c->magic, __ATOMIC_ACQUIRE) != PENSTOCK_CONTROL_MAGIC)
-    return "it is not a board or is not finished";
-  if (c->version > PENSTOCK_BOARD_VERSION || c->version < PENSTOCK_BOARD_OLDEST)
-    return "it has another version than this library";
-  if (c->control_bytes > bytes || c->chunk_count > PENSTOCK_CHUNKS_MAX ||
-      sizeof *c + c->chunk_count * sizeof c->freed[0] > bytes || c->prefix_count > PENSTOCK_PREFIXES_MAX)
-    return "its control file is damaged";
-  if (c->usage_bytes > c->usage_max_bytes || c->usage_bytes < sizeof(struct penstock_usage) ||
-      c->usage_max_bytes > penstock_chunk_offset(PENSTOCK_CHUNKS_MAX, PENSTOCK_CHUNKS_MAX) ||
-      penstock_chunk_offset(c->chunk_count, 0) > c->usage_max_bytes)
-    return "its control file tells impossible sizes";
-  return NULL;
-}
-
 static bool same_clock(const struct penstock_control *c) {
   struct timespec real, monotonic;
   clock_gettime(CLOCK_REALTIME, &real);
@@ -153,7 +138,7 @@ static const char *attach_to(const char *folder, struct map *control, struct map
   if (!map_file(folder, "/control", O_RDONLY, sizeof(struct penstock_control), 0, control))
     return "there is no control file that can be read";
   const struct penstock_control *c = control->at;
-  const char *wrong = wrong_control(c, control->bytes);
+  const char *wrong = penstock_control_wrong(c, control->bytes);
   if (wrong)
     return wrong;
   if (!same_clock(c))
@@ -161,7 +146,7 @@ static const char *attach_to(const char *folder, struct map *control, struct map
   if (!map_file(folder, "/usage", O_RDWR, c->usage_bytes, c->usage_max_bytes, usage))
     return "its usage file is missing or too short";
   const struct penstock_usage *u = usage->at;
-  if (u->magic != PENSTOCK_USAGE_MAGIC || u->version != c->version || memcmp(u->nonce, c->nonce, sizeof u->nonce))
+  if (penstock_usage_wrong(u, c->nonce))
     return "its two files do not belong together";
   if (!watch_for_forks())
     return "the kernel is older than 4.14";
@@ -195,6 +180,7 @@ static void attach(void) {
   penstock_here.usage = usage.at;
   penstock_here.control_bytes = control.bytes;
   penstock_here.usage_max_bytes = usage.bytes;
+  penstock_here.chunk_count = c->chunk_count;
   penstock_here.pid = (uint32_t)PENSTOCK_RAW(getpid, 0, 0, 0, 0);
   atomic_store(penstock_process.alive, 2);
   __atomic_store_n(&penstock_here.control, c, __ATOMIC_RELEASE);

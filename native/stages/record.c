@@ -21,6 +21,7 @@ enum {
   TIMED_FIRST = 16,
   LARGE_BYTES = 256 << 10,
   THREADS_MAX = 64,
+  LUCK_FIRST = 16,
   CLOCK_EVERY = 8, /* a power of two */
   NAME_ROOM = PENSTOCK_TEXT_MAX,
 };
@@ -455,16 +456,12 @@ static void passed_on(const struct penstock_call *c) {
     moved(c, PENSTOCK_WRITING, c->fd2, c->entry2, c->positioned2, c->offset2);
 }
 
-static void opened(const struct penstock_call *c) {
+static void opened(struct penstock_call *c) {
   bool directory = c->entry && c->entry->flags & PENSTOCK_FD_DIRECTORY;
   uint32_t line = 0;
-  if (c->path)
+  if (penstock_path(c))
     line = directory ? slot_of_directory(c->path, c->path_size) : slot_of_open(c->path, c->path_size);
   if (c->entry) {
-    if (!c->path) {
-      c->entry->record = 0;
-      line = bind(c->fd, c->entry);
-    }
     c->entry->record = line;
     c->entry->epoch = penstock_here.epoch;
     __atomic_store_n(&c->entry->pos, c->entry->flags & PENSTOCK_FD_APPEND ? c->size : 0, __ATOMIC_RELAXED);
@@ -473,27 +470,48 @@ static void opened(const struct penstock_call *c) {
 }
 
 /* A metadata call: on the slot of the file if it was opened, else on its directory's. */
-static void named(const struct penstock_call *c) {
+static void named(struct penstock_call *c) {
   uint32_t line = 0;
   if (c->entry && c->entry->record && c->entry->epoch == penstock_here.epoch)
     line = c->entry->record;
-  else if (c->path) {
+  else if (c->entry && c->fd >= 0 && !(c->does & PENSTOCK_DOES_CLOSE))
+    line = bind(c->fd, c->entry);
+  else if (!(c->does & PENSTOCK_DOES_CLOSE) && penstock_path(c)) {
     line = penstock_index_find(penstock_hash(c->path, c->path_size));
     if (!line)
       line = slot_of_directory(c->path, directory_size(c->path, c->path_size));
-  } else if (c->entry && !(c->does & PENSTOCK_DOES_CLOSE))
-    line = bind(c->fd, c->entry);
+  }
   meta(line, c);
 }
 
+/* A call that is named by a path may turn out to be none of ours, and the clock would make it dearer for nothing: so the
+   first ones of an operation are timed only while that was worth it lately. */
+static uint8_t luck[PENSTOCK_OPS_MAX] = {[0 ... PENSTOCK_OPS_MAX - 1] = LUCK_FIRST};
+
+static bool try_luck(const struct penstock_call *c) {
+  uint8_t left = __atomic_load_n(&luck[c->op % PENSTOCK_OPS_MAX], __ATOMIC_RELAXED);
+  if (left)
+    __atomic_store_n(&luck[c->op % PENSTOCK_OPS_MAX], left - 1, __ATOMIC_RELAXED);
+  return left;
+}
+
+static void had_luck(const struct penstock_call *c) {
+  uint8_t left = __atomic_load_n(&luck[c->op % PENSTOCK_OPS_MAX], __ATOMIC_RELAXED);
+  if (left < LUCK_FIRST)
+    __atomic_store_n(&luck[c->op % PENSTOCK_OPS_MAX], left + 2, __ATOMIC_RELAXED);
+}
+
 static enum penstock_answer before(struct penstock_call *c) {
-  if (!ready())
+  bool known = c->under != 0;
+  if (me.epoch != penstock_here.epoch + 1u && !(known && begin_thread()))
     return PENSTOCK_GO;
   if (--me.countdown == 0) {
     me.countdown = distance();
     c->timed = true;
-  } else if (c->asked >= LARGE_BYTES || me.ops->op[c->op % PENSTOCK_OPS_MAX].calls < TIMED_FIRST)
+  } else if (c->asked >= LARGE_BYTES)
     c->timed = true;
+  else if (me.ops->op[c->op % PENSTOCK_OPS_MAX].calls < TIMED_FIRST)
+    c->timed = known || try_luck(c);
   return PENSTOCK_GO;
 }
 
@@ -517,6 +535,8 @@ static void after(struct penstock_call *c) {
     opened(c);
   else
     named(c);
+  if (c->fd < 0 || c->does & PENSTOCK_DOES_OPEN)
+    had_luck(c);
 }
 
 static void start(void) {

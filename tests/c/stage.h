@@ -39,6 +39,8 @@ int penstock_fd_path(int fd, char *buffer, size_t room) {
   return (int)size;
 }
 
+const char *penstock_path(struct penstock_call *call) { return call->path; }
+
 void penstock_lost(enum penstock_lost what) {
   if (penstock_here.usage)
     __atomic_fetch_add(&((struct penstock_usage *)penstock_here.usage)->lost[what], 1, __ATOMIC_RELAXED);
