@@ -176,6 +176,12 @@ SCHEMA = (
         "Requests up to this size are called small. Records count by classes (up to 100 B, 1 KiB, 10 KiB, "
         "100 KiB, 1 MiB, ...): the largest class bound not above it holds.",
     ),
+    Setting(
+        "targets.server_every",
+        DURATION,
+        "1m",
+        "How often `penstock targets --server` looks at a server's processors and memory.",
+    ),
 )
 BY_NAME = {setting.name: setting for setting in SCHEMA}
 

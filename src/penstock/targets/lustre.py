@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lustre, real and emulated: layouts by the xattr lustre.lov, targets and load from its statistics.
+
+Nothing needs rights that the user has not: where a statistic is for root alone, the figure is "not known".
+What servers count (obdfilter) is taken where it can be seen (on a server, on the testbed); else what this
+client counts (osc), which is its own share only.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+from penstock import _native
+from penstock.base.errors import PenstockError
+from penstock.targets import lov
+from penstock.targets.driver import (
+    DEGRADED,
+    DOWN,
+    FULL,
+    INACTIVE,
+    NO_CREATE,
+    READ_ONLY,
+    UNKNOWN,
+    UP,
+    Load,
+    Target,
+    Where,
+    answer,
+)
+from penstock.targets.layouts import ALL, Component, Layout
+from penstock.targets.mounts import Mount
+from penstock.targets.params import Params
+
+LUSTRE, TESTBED = "lustre", "fuse.penstock"
+"""The types by which a mount is recognised: here and nowhere else."""
+
+O_LOV_DELAY_CREATE = os.O_NOCTTY | os.O_ASYNC
+_NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | O_LOV_DELAY_CREATE
+_SETSTRIPE = 0x4008669A
+_MISSING = -(2**63)
+_OST = re.compile(r"(?P<fs>.+)-OST(?P<id>[0-9a-f]{4})(?:$|-)")
+_SEEN_BY_SERVER = b"read_bytes\0write_bytes\0read\0write\0"
+_SEEN_BY_CLIENT = b"read_bytes\0write_bytes\0ost_read\0ost_write\0"
+
+
+def detect(mount: Mount) -> "Lustre | None":
+    return Lustre(mount) if mount.type in (LUSTRE, TESTBED) else None
+
+
+def params_of(mount: Mount) -> Params:
+    if mount.type == TESTBED:
+        return Params([Path(mount.source, "state", "sys", "fs", "lustre")])
+    return Params.of_lustre()
+
+
+def fsname_of(mount: Mount) -> str:
+    """`10.0.0.1@tcp:/scratch/sub` is of the file system scratch; of the testbed every name is right."""
+    if mount.type == TESTBED:
+        return "*"
+    return mount.source.rpartition(":/")[2].partition("/")[0]
+
+
+def _numbers(paths: bytes, names: bytes = b"") -> list[int]:
+    """Rows of numbers out of files, see read_counters."""
+    rows: bytes = _native.read_counters(paths, names)
+    return memoryview(rows).cast("q").tolist()
+
+
+class _Files:
+    """Where each figure of each OST is found."""
+
+    def __init__(self, params: Params, fs: str) -> None:
+        self.params = params
+        self.fs = fs
+        self.side = "obdfilter"
+        found = self._folders("obdfilter", f"{fs}-OST????")
+        if not found:
+            self.side = "osc"
+            found = self._folders("osc", f"{fs}-OST????-osc-*")
+        self.ids = sorted(found)
+        self.folders = [found[number] for number in self.ids]
+        self.names = [folder.partition("-osc-")[0] for folder in self.folders]
+        admin = self._folders("osp", f"{fs}-OST????-osc-MDT0000")
+        self.admin = [admin.get(number, "none") for number in self.ids]
+        self._paths: dict[tuple[str, str], bytes] = {}
+        self.seen = self.listing()
+
+    def listing(self) -> list[list[str]]:
+        """Changes when targets come or go."""
+        folders = [root / self.side for root in self.params.roots]
+        return [[path.name for path in folder.iterdir()] for folder in folders if folder.is_dir()]
+
+    def _folders(self, group: str, pattern: str) -> dict[int, str]:
+        found: dict[int, str] = {}
+        for root in self.params.roots:
+            for folder in (root / group).glob(pattern):
+                match = _OST.match(folder.name)
+                if match:
+                    found.setdefault(int(match["id"], 16), folder.name)
+        return found
+
+    def paths(self, name: str, group: str = "") -> bytes:
+        """The files of one parameter, an OST each, in the first tree that lets us read them."""
+        group = group or self.side
+        if (group, name) not in self._paths:
+            folders = self.admin if group == "osp" else self.folders
+            for root in (*self.params.roots, Path("/nowhere")):
+                some = [f"{root}/{group}/{folder}/{name}" for folder in folders]
+                if any(os.access(path, os.R_OK) for path in some[:2]):
+                    break
+            self._paths[group, name] = "".join(path + "\0" for path in some).encode()
+        return self._paths[group, name]
+
+
+class Lustre:
+    kind = "lustre"
+
+    def __init__(self, mount: Mount) -> None:
+        self.mount = mount
+        self.params = params_of(mount)
+        self.fs = fsname_of(mount)
+        self._found: _Files | None = None
+
+    @property
+    def _files(self) -> _Files:
+        if self._found is None or self._found.listing() != self._found.seen:
+            self._found = _Files(self.params, self.fs)
+            self.__dict__.pop("_servers", None)
+        return self._found
+
+    # Targets
+
+    def targets(self) -> tuple[Target, ...]:
+        files = self._files
+        sizes, free = _numbers(files.paths("kbytestotal")), _numbers(files.paths("kbytesavail"))
+        return tuple(
+            Target(number, name, server, max(size, 0) * 1024, max(room, 0) * 1024)
+            for number, name, server, size, room in zip(
+                files.ids, files.names, self._servers, sizes, free, strict=True
+            )
+        )
+
+    @cached_property
+    def _servers(self) -> list[str]:
+        """The OSS of each OST, as far as a client knows it."""
+        said = {}
+        for name, text in self.params.read(f"osc.{self.fs}-OST*.ost_conn_uuid").items():
+            match = _OST.match(name.split(".")[1])
+            if match:
+                said[int(match["id"], 16)] = text.strip().removeprefix("ost_conn_uuid=")
+        return [said.get(number, "") for number in self._files.ids]
+
+    def load(self) -> Mapping[int, Load]:
+        files = self._files
+        names = _SEEN_BY_SERVER if files.side == "obdfilter" else _SEEN_BY_CLIENT
+        rows = _numbers(files.paths("stats"), names)
+        return {number: _load(rows[8 * i : 8 * i + 8]) for i, number in enumerate(files.ids)}
+
+    def health(self) -> Mapping[int, str]:
+        """What clients see (ACTIVE), and where it can be seen what the servers and the MDS say."""
+        files = self._files
+        states = dict.fromkeys(files.ids, UNKNOWN)
+        for text in self.params.read(f"lov.{self.fs}-clilov-*.target_obd").values():
+            for line in text.splitlines():
+                number, _, rest = line.partition(":")
+                if number.strip().isdigit() and int(number) in states:
+                    states[int(number)] = UP if rest.split()[-1:] == ["ACTIVE"] else INACTIVE
+        if files.side == "obdfilter":
+            _add_health_of_servers(files, states)
+        return states
+
+    def job_counts(self) -> Mapping[str, Mapping[str, int]]:
+        counts: dict[str, dict[str, int]] = {}
+        for pattern in (f"mdt.{self.fs}-MDT*.job_stats", f"obdfilter.{self.fs}-OST*.job_stats"):
+            for text in self.params.read(pattern).values():
+                for job, name, count in job_rows(text):
+                    row = counts.setdefault(job, {})
+                    row[name] = row.get(name, 0) + count
+        return counts
+
+    # Layouts
+
+    def layout(self, where: Where) -> Layout:
+        try:
+            blob = os.getxattr(where, lov.XATTR)
+        except OSError as error:
+            raise answer(error, where) from error
+        return layout_of(blob)
+
+    def create(self, path: str, layout: Layout) -> None:
+        blob = template_of(layout, path)
+        try:
+            fd = os.open(path, _NEW_FILE, 0o666)
+        except FileExistsError:
+            self._set_on_existing(path, blob, layout)
+            return
+        except OSError as error:
+            raise answer(error, path, "creating the file") from error
+        try:
+            self._set(fd, path, blob, layout)
+        except BaseException:
+            Path(path).unlink()
+            raise
+        finally:
+            os.close(fd)
+
+    def _set_on_existing(self, path: str, blob: bytes, layout: Layout) -> None:
+        """Setting a layout twice is success without effect on Lustre; here it is an error."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if _has_layout(fd):
+                raise answer(FileExistsError(errno.EEXIST, ""), path, "setting the layout")
+            self._set(fd, path, blob, layout)
+        finally:
+            os.close(fd)
+
+    def _set(self, fd: int, path: str, blob: bytes, layout: Layout) -> None:
+        try:
+            os.setxattr(fd, lov.XATTR, blob)
+        except OSError as error:
+            if error.errno != errno.EACCES or not _set_by_ioctl(fd, blob):
+                raise self._refused(error, path, layout) from error
+        wished = layout.components[0].targets if len(layout.components) == 1 else ()
+        if wished and self.layout(fd).targets != tuple(dict.fromkeys(wished)):
+            raise PenstockError(f"{path}: somebody else gave it another layout at the same time")
+
+    def _refused(self, error: OSError, path: str, layout: Layout) -> PenstockError:
+        """The refusal, with the state of the targets that were asked for."""
+        said = answer(error, path, "setting the layout")
+        with contextlib.suppress(PenstockError, OSError):
+            states = self.health()
+            bad = [f"{t} is {states.get(t, 'not there')}" for t in layout.targets if states.get(t) != UP]
+            if bad:
+                said = type(said)(f"{said} (OST {', '.join(bad)})")
+        return said
+
+    def set_default(self, path: str, layout: Layout) -> None:
+        try:
+            os.setxattr(path, lov.XATTR, template_of(layout, path))
+        except OSError as error:
+            raise self._refused(error, path, layout) from error
+
+
+def _add_health_of_servers(files: _Files, states: dict[int, str]) -> None:
+    flags = {
+        DEGRADED: _numbers(files.paths("degraded")),
+        NO_CREATE: _numbers(files.paths("no_create")),
+        READ_ONLY: _numbers(files.paths("readonly")),
+    }
+    active = _numbers(files.paths("active", "osp"))
+    create = _numbers(files.paths("prealloc_status", "osp"))
+    for i, number in enumerate(files.ids):
+        if states[number] in (UP, UNKNOWN):
+            states[number] = next((word for word, row in flags.items() if row[i] == 1), UP)
+        if create[i] == -errno.ENOSPC:
+            states[number] = FULL
+        if create[i] in (-errno.ENOTCONN, -errno.EIO, -errno.ENODEV):
+            states[number] = DOWN
+        if active[i] == 0:
+            states[number] = INACTIVE
+
+
+def _has_layout(fd: int) -> bool:
+    try:
+        os.getxattr(fd, lov.XATTR)
+    except OSError as error:
+        if error.errno == errno.ENODATA:
+            return False
+        if error.errno != errno.ERANGE:
+            raise
+    return True
+
+
+def _set_by_ioctl(fd: int, blob: bytes) -> bool:
+    """A file that its owner may not write takes its layout this way, though the answer is EACCES."""
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(fd, _SETSTRIPE, bytearray(blob))
+    return _has_layout(fd)
+
+
+def _load(row: list[int]) -> Load:
+    """How often and the sum of read_bytes, write_bytes, read, write; one never used is not in the file."""
+    if all(value == _MISSING for value in row):
+        return Load()
+    value = [max(v, 0) for v in row]
+    return Load(
+        reads=value[0],
+        writes=value[2],
+        read_bytes=value[1],
+        written_bytes=value[3],
+        busy_ns=(value[5] + value[7]) * 1000,
+    )
+
+
+def layout_of(blob: bytes) -> Layout:
+    """Lustre's bytes as a layout."""
+    try:
+        parts = lov.decode(blob).parts
+    except OSError:
+        return Layout("unknown", (), blob)
+    components = []
+    for part in parts:
+        if not part.known:
+            return Layout("unknown", (), blob)
+        count = part.stripe_count
+        components.append(
+            Component(
+                part.start_bytes,
+                part.end_bytes,
+                part.stripe_size_bytes,
+                ALL if count == lov.ALL else count,
+                part.osts,
+                part.pool.decode(errors="replace") if part.pool else "",
+                0,
+                bool(part.pattern & lov.MDT),
+                bool(part.flags & lov.STALE),
+                part.id >> 16,
+            )
+        )
+    return Layout("lustre", tuple(components), blob)
+
+
+def template_of(layout: Layout, path: str) -> bytes:
+    """A wish as Lustre's bytes."""
+    parts = tuple(_part_of(c) for c in layout.components)
+    try:
+        blob = lov.encode(lov.Lov(composite=len(parts) > 1, parts=parts))
+        lov.check(blob)
+    except (OSError, OverflowError) as error:
+        raise PenstockError(f"{path}: Lustre has no such layout; sizes are multiples of 64 KiB") from error
+    return blob
+
+
+def _part_of(c: Component) -> lov.Part:
+    part = lov.template(c.stripe_count, c.stripe_size_bytes, c.targets, c.pool)
+    if c.on_mds:
+        part = lov.Part(pattern=lov.MDT, stripe_size_bytes=c.end_bytes)
+    return part._replace(start_bytes=c.start_bytes, end_bytes=c.end_bytes)
+
+
+_JOB = re.compile(r"^- job_id:\s+(.*?)\s*$")
+_COUNT = re.compile(r"^\s+(\w+):\s+\{ samples:\s+(\d+), unit:\s+(\w+)(?:,.*?\bsum:\s+(\d+))?")
+
+
+def job_rows(text: str) -> list[tuple[str, str, int]]:
+    """(job, name, how often) of a job_stats; of read_bytes and write_bytes the sum."""
+    found = []
+    job = ""
+    for line in text.splitlines():
+        head = _JOB.match(line)
+        row = _COUNT.match(line)
+        if head:
+            job = _unquote(head[1])
+        elif row and job:
+            count = int(row[4] or 0) if row[3] == "bytes" else int(row[2])
+            if count:
+                found.append((job, row[1], count))
+    return found
+
+
+def _unquote(text: str) -> str:
+    r"""`"a\x20b"` is how a job id with odd characters is written."""
+    if not (len(text) >= 2 and text[0] == text[-1] == '"'):
+        return text
+    return re.sub(r"\\x([0-9a-fA-F]{2})", lambda m: chr(int(m[1], 16)), text[1:-1])
