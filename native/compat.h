@@ -16,7 +16,7 @@
 #include <features.h> /* defines __GLIBC__; musl's does not */
 #endif
 
-#ifdef __GLIBC__
+#if defined(__GLIBC__) && !defined(__ASSEMBLER__)
 #if defined(__x86_64__)
 #define PENSTOCK_OLD(symbol) __asm__(".symver " #symbol "," #symbol "@GLIBC_2.2.5");
 #define PENSTOCK_OLD_SINCE(symbol, version) __asm__(".symver " #symbol "," #symbol "@GLIBC_" version);

@@ -287,14 +287,17 @@ static inline uint32_t penstock_chunks_in(uint64_t chunk_count, uint64_t usage_b
 /* Of a name: equal names have equal hashes, and other names have others for all that matters here. */
 static inline uint64_t penstock_hash(const char *text, uint64_t size) {
   uint64_t hash = size * 0x9e3779b97f4a7c15u, word = 0;
-  for (; size >= 8; size -= 8, text += 8) {
-    __builtin_memcpy(&word, text, 8);
-    hash = (hash ^ word) * 0xff51afd7ed558ccdu;
-    hash ^= hash >> 32;
-  }
-  word = 0;
-  for (uint64_t i = 0; i < size; i++)
-    word |= (uint64_t)(uint8_t)text[i] << 8 * i;
+  if (size >= 8) {
+    const char *last = text + size - 8;
+    for (; text < last; text += 8) {
+      __builtin_memcpy(&word, text, 8);
+      hash = (hash ^ word) * 0xff51afd7ed558ccdu;
+      hash ^= hash >> 32;
+    }
+    __builtin_memcpy(&word, last, 8);
+  } else
+    for (uint64_t i = 0; i < size; i++)
+      word |= (uint64_t)(uint8_t)text[i] << 8 * i;
   hash = (hash ^ word) * 0xff51afd7ed558ccdu;
   return hash ^ hash >> 29;
 }

@@ -8,12 +8,18 @@
    Invariants (of everything reached from a wrapper):
    1. No allocation, no stdio, no lock, no unbounded loop, nothing that is not async-signal-safe; errno is the
       program's: the wrappers save and restore it around the stages.
-   2. A call that no active stage wants costs a test and a jump: `wanted` is decided before a struct call is filled in.
-   3. A nested call (from a signal handler that interrupts a stage, from libc calling a wrapped symbol) passes straight
-      through: the thread's `inside` mark is set while stages run.
+   2. A call on a descriptor that is not under control costs a test and a jump.
+   3. A nested call (from a signal handler that interrupts a call under control, from another preloaded library calling a
+      wrapped symbol) passes straight through: the thread's `inside` mark stands from before() to after(), the real call
+      among it.
    4. In a vfork child nothing is kept: wrappers there only call the real function.
    5. After a fork the child's first call that would be kept runs every stage's `child` first; then it is a process of
-      its own, whose descriptors are still known. */
+      its own, whose descriptors are still known.
+   6. A path that the program gives is read only when it is known to be readable: a bad pointer stays EFAULT, and a wild
+      one that some system call refuses for another reason first is not touched.  After the real call its result tells
+      (it succeeded, or failed with an error that comes after reading the path); before it, only asking the kernel would,
+      which costs.  So a call named by path reaches before() without a path and with `under` 0, unless an active stage
+      says `path_first`. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,7 +28,9 @@
 
 /* enum penstock_op { PENSTOCK_OP_OPEN, ... PENSTOCK_OPS } and enum penstock_class { PENSTOCK_CLASS_METADATA, ..DATA,
    ..DIRECTORY, ..XATTR, ..LOCK }: made from calls.def. */
+#if __has_include("calls_enum.h")
 #include "calls_enum.h"
+#endif
 
 /* What is known of a descriptor.  All zero: nothing yet.  The interposer fills in `under` and `flags`; `record` and
    `pos` are the record stage's. */
@@ -39,6 +47,7 @@ enum {
   PENSTOCK_FD_APPEND = 1,
   PENSTOCK_FD_DIRECTORY = 2,
   PENSTOCK_FD_INHERITED = 4, /* came from exec, SCM_RIGHTS or another unseen way: named by /proc/self/fd */
+  PENSTOCK_FD_DEEP = 8,      /* a folder below which other rules hold than for itself */
 };
 
 /* What a call does to its file, besides being metadata; from calls.def.  Record goes by this, not by `op`. */
@@ -70,8 +79,9 @@ struct penstock_call {
   bool positioned2;          /* offset2 is given */
   int64_t offset2;
   struct penstock_fd *entry2; /* of fd2, or NULL */
-  const char *path;    /* absolute and lexically normalised, in the wrapper's frame; NULL when only fd names the file */
-  const char *path2;   /* second path of rename, link, symlink (the new name), or NULL */
+  const char *path;    /* absolute and lexically normalised, or NULL: not given, not readable (see 6), or cheap only for
+                          who asks: penstock_path() */
+  const char *path2;   /* second path of rename and link (the new name), or NULL */
   uint16_t path_size, path2_size; /* without NUL */
   uint64_t asked;      /* bytes asked for */
   int64_t offset;      /* where, if positioned */
@@ -80,6 +90,12 @@ struct penstock_call {
   uint64_t size;       /* the file's size at that open; 0: not asked */
   uint64_t start_ns;   /* when timed: right before the real call */
   uint64_t end_ns;     /* when timed: right after it */
+
+  /* The interposer's own: what the program gave (not to be read by stages), and where names are built. */
+  uint32_t stages;     /* that were active when the call began */
+  int dirfd, dirfd2;
+  const char *given, *given2;
+  struct penstock_names *names;
 };
 
 enum penstock_answer { PENSTOCK_GO, PENSTOCK_ANSWERED /* result and error are set; the real call is left out */ };
@@ -88,25 +104,35 @@ struct penstock_stage {
   const char *name;
   uint32_t bit;     /* PENSTOCK_STAGE_* */
   uint8_t under;    /* PENSTOCK_UNDER_* of the calls it wants */
+  bool path_first;  /* before() needs path and `under` of calls that are named by a path */
   void (*start)(void);                                   /* once a process, when a board is attached; may be NULL */
   enum penstock_answer (*before)(struct penstock_call *); /* may be NULL */
   void (*after)(struct penstock_call *);                 /* may be NULL */
   void (*child)(void);                                   /* in a new process after fork; may be NULL */
 };
 
-extern const struct penstock_stage penstock_pass_stage, penstock_record_stage;
+/* One for each row of stages.def. */
+#define STAGE(name) extern const struct penstock_stage penstock_##name##_stage;
+#include "stages.def"
+#undef STAGE
 
 /* What the interposer gives to stages (interpose/process.c). */
 struct penstock_here {
   const struct penstock_control *control; /* read-only mapping; NULL: no board, nothing is active */
   uint8_t *usage;                         /* mapping of usage_max_bytes */
   uint64_t control_bytes, usage_max_bytes;
+  uint32_t chunk_count; /* control's, as checked at attach (board/check.h) */
   uint32_t pid;
   uint16_t epoch; /* +1 in each fork child */
   uint8_t run[16];
 };
 extern struct penstock_here penstock_here;
 
+/* The name of the file that the call is on, also where only a descriptor tells (then by /proc/self/fd: a system call):
+   call->path, with path_size set.  NULL when nobody can tell.  Holds while the stage's function runs. */
+const char *penstock_path(struct penstock_call *call);
+
 uint64_t penstock_now_ns(void);             /* CLOCK_MONOTONIC, without a system call where the vDSO has it */
 struct penstock_fd *penstock_fd_at(int fd); /* NULL past the table */
+void penstock_lost(enum penstock_lost what); /* counts on the board what could not be done */
 int penstock_fd_path(int fd, char *buffer, size_t room); /* by /proc/self/fd: length, or -1 (also when sealed by seccomp) */

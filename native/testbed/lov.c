@@ -357,6 +357,8 @@ static int instantiate_first(struct lov *lov, struct draft *d, uint64_t size_byt
 }
 
 ssize_t lov_create(struct lov *lov, const struct lov_request *request, void *ret, size_t room) {
+  if (request->how == LOV_OPEN && request->has_layout)
+    return 0;
   struct draft *d = draft_new();
   if (!d)
     return -ENOMEM;

@@ -57,7 +57,7 @@ struct lov_config {
   uint64_t (*now_ns)(void *closure);
 };
 
-/* NULL when there is no memory or ost_count is 0 or above 2048. */
+/* NULL when there is no memory or ost_count is 0 or above 2048.  Calls `look` for each OST. */
 struct lov *lov_new(const struct lov_config *config);
 void lov_free(struct lov *lov);
 
@@ -111,7 +111,7 @@ struct lov_request {
 };
 
 /* The stored layout of a file that had none: by default (LOV_OPEN) or by template.  0: the call succeeds and changes
- * nothing (an empty value, a file that has a layout).  LOV_OPEN never gives 0.  A template that says nothing (size 0,
+ * nothing (an empty value, a file that has a layout).  A template that says nothing (size 0,
  * count 0, any offset, no pool) means the default. */
 ssize_t lov_create(struct lov *lov, const struct lov_request *request, void *ret, size_t room);
 

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What makes, copies and closes descriptors without a path, and what changes where the process stands. */
+#include <stdarg.h>
+#include <sys/prctl.h>
+#include "interpose/wrap.h"
+
+/* The entry goes before the descriptor does: after it, another thread may already have the number.  A close that fails
+   (but for EBADF) has closed it all the same. */
+PENSTOCK_EXPORT int close(int fd) {
+  struct penstock_call call;
+  struct penstock_fd was;
+  penstock_begun();
+  if ((unsigned)fd >= PENSTOCK_FDS || !penstock_fds[fd].known || !penstock_keeps_books())
+    return penstock_real.close(fd);
+  was = penstock_fds[fd];
+  if (!was.under || !penstock_enter_fd(&call, PENSTOCK_OP_CLOSE, PENSTOCK_DOES_CLOSE, fd)) {
+    penstock_fd_forget(fd);
+    return penstock_real.close(fd);
+  }
+  call.entry = &was;
+  if (penstock_before(&call))
+    return (int)penstock_answer(&call);
+  penstock_fd_forget(fd);
+  int result = penstock_real.close(fd);
+  penstock_after(&call, result, result == -1);
+  return result;
+}
+
+PENSTOCK_EXPORT int close_range(unsigned int fd, unsigned int fd2, int flags) {
+  penstock_begun();
+  int result = penstock_real.close_range(fd, fd2, flags);
+  if (!result && !(flags & 4 /* CLOSE_RANGE_CLOEXEC */) && penstock_keeps_books())
+    penstock_fd_forget_range(fd, fd2);
+  return result;
+}
+
+PENSTOCK_EXPORT void closefrom(int fd) {
+  penstock_begun();
+  penstock_real.closefrom(fd);
+  if (penstock_keeps_books())
+    penstock_fd_forget_range(fd < 0 ? 0 : (unsigned)fd, ~0u);
+}
+
+/* A copy is what its source is. */
+static int copied(int from, int to) {
+  if (to >= 0 && penstock_keeps_books())
+    penstock_fd_copy(from, to);
+  return to;
+}
+
+#define DUPLICATE(fd, pass) \
+  struct penstock_call call; \
+  penstock_begun(); \
+  if (penstock_ignored(fd) || !penstock_enter_fd(&call, PENSTOCK_OP_DUP, 0, fd)) \
+    return copied(fd, pass); \
+  if (penstock_before(&call)) \
+    return (int)penstock_answer(&call); \
+  int result = copied(fd, pass); \
+  penstock_after(&call, result, result == -1); \
+  return result;
+
+PENSTOCK_EXPORT int dup(int fd) { DUPLICATE(fd, penstock_real.dup(fd)) }
+PENSTOCK_EXPORT int dup2(int fd, int fd2) { DUPLICATE(fd, penstock_real.dup2(fd, fd2)) }
+PENSTOCK_EXPORT int dup3(int fd, int fd2, int flags) { DUPLICATE(fd, penstock_real.dup3(fd, fd2, flags)) }
+
+#define WORD_AFTER(last, type, name) \
+  va_list list; \
+  va_start(list, last); \
+  type name = va_arg(list, type); \
+  va_end(list);
+
+static bool is_lock(int command) {
+  return command == F_SETLK || command == F_SETLKW || command == F_GETLK || command == F_OFD_SETLK ||
+         command == F_OFD_SETLKW || command == F_OFD_GETLK;
+}
+
+/* F_DUPFD and F_DUPFD_CLOEXEC make a copy and leave the original as it is. */
+#define CONTROL(real) \
+  struct penstock_call call; \
+  WORD_AFTER(command, void *, word) \
+  penstock_begun(); \
+  bool copies = command == F_DUPFD || command == F_DUPFD_CLOEXEC; \
+  uint8_t op = copies ? PENSTOCK_OP_DUP : is_lock(command) ? PENSTOCK_OP_LOCK : PENSTOCK_OP_FCNTL; \
+  if (penstock_ignored(fd) || !penstock_enter_fd(&call, op, 0, fd)) { \
+    int plain = real(fd, command, word); \
+    return copies ? copied(fd, plain) : plain; \
+  } \
+  if (penstock_before(&call)) \
+    return (int)penstock_answer(&call); \
+  int result = real(fd, command, word); \
+  if (copies) \
+    copied(fd, result); \
+  penstock_after(&call, result, result == -1); \
+  return result;
+
+PENSTOCK_EXPORT int fcntl(int fd, int command, ...) { CONTROL(penstock_real.fcntl) }
+PENSTOCK_EXPORT int fcntl64(int fd, int command, ...) { CONTROL(penstock_real.fcntl64) }
+
+/* Relative paths mean something else from somewhere within the call on. */
+#define MOVE(enter, pass) \
+  struct penstock_call call; \
+  penstock_begun(); \
+  bool seen = enter; \
+  if (seen && penstock_before(&call)) \
+    return (int)penstock_answer(&call); \
+  bool keeps = penstock_keeps_books(); \
+  if (keeps) \
+    penstock_cwd_changes(); \
+  int result = pass; \
+  if (keeps) \
+    penstock_cwd_changes(); \
+  if (seen) \
+    penstock_after(&call, result, result == -1); \
+  return result;
+
+PENSTOCK_EXPORT int chdir(const char *path) {
+  /* Afterwards a relative path would be read from the new folder: only absolute ones are told. */
+  MOVE(false, penstock_real.chdir(path))
+}
+PENSTOCK_EXPORT int fchdir(int fd) { MOVE(penstock_enter_fd(&call, PENSTOCK_OP_CHDIR, 0, fd), penstock_real.fchdir(fd)) }
+
+/* A program that seals itself may have forbidden what we would ask of the kernel. */
+PENSTOCK_EXPORT int prctl(int option, ...) {
+  va_list list;
+  unsigned long word[4];
+  va_start(list, option);
+  for (int i = 0; i < 4; i++)
+    word[i] = va_arg(list, unsigned long);
+  va_end(list);
+  penstock_begun();
+  if (option == PR_SET_SECCOMP)
+    atomic_store(&penstock_process.sealed, true);
+  return penstock_real.prctl(option, word[0], word[1], word[2], word[3]);
+}

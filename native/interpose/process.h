@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What the parts of the interposer know of the process: whether a board is attached, which threads are inside a call,
+   libc's functions.  Stages see call.h alone. */
+#pragma once
+#include <dirent.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <sys/time.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <utime.h>
+#include "interpose/call.h"
+#include "interpose/names.h"
+#include "calls_originals.h"
+
+#define PENSTOCK_LIKELY(claim) __builtin_expect(!!(claim), 1)
+#define PENSTOCK_UNLIKELY(claim) __builtin_expect(!!(claim), 0)
+
+/* libc's functions, or those of another library between us and libc; all set by the first call or the constructor. */
+extern struct penstock_originals penstock_real;
+void penstock_resolve(void);
+
+/* All stages that this library has: bits of control.stages; set when a board is attached. */
+extern uint32_t penstock_stages_built;
+
+/* A thread's own. 32 bytes, initial-exec (another 32 are the stages'). */
+struct penstock_thread {
+  uintptr_t inside;       /* where the struct call lies that this thread is in; 0: none */
+  uint32_t vforks;        /* > 0: this is a vfork child, which lives in its parent's memory (vfork.S) */
+  uint32_t zero;
+  uintptr_t came_from[2]; /* where vfork returns to (vfork.S) */
+};
+extern __thread struct penstock_thread penstock_thread __attribute__((tls_model("initial-exec")));
+
+struct penstock_state {
+  _Atomic(uint32_t) *alive;   /* in a page that is zero after fork: 0 a new process, 1 set up, 2 being set up */
+  atomic_bool began;          /* originals are found */
+  atomic_bool sealed;         /* seccomp: no system calls of our own any more */
+  struct penstock_rules rules; /* made from control */
+  atomic_uint opened;
+};
+extern struct penstock_state penstock_process;
+
+/* Finds the originals and attaches the board, once; whoever comes first. */
+void penstock_begin(void);
+static inline void penstock_begun(void) {
+  if (PENSTOCK_UNLIKELY(!atomic_load_explicit(&penstock_process.began, memory_order_acquire)))
+    penstock_begin();
+}
+
+/* The rare cases of penstock_watching(). */
+bool penstock_begin_late(void);
+bool penstock_new_process(void);
+bool penstock_is_nested(uintptr_t frame);
+
+void penstock_lost(enum penstock_lost what);
+/* One line to the file that PENSTOCK_LOG names, while the process starts. */
+void penstock_log(const char *text, const char *more);
+
+/* fds.c: what is known of descriptors. */
+enum { PENSTOCK_FDS = 1 << 16 };
+extern struct penstock_fd penstock_fds[PENSTOCK_FDS];
+/* Looks at a descriptor that nothing is known of; gives its entry, or NULL (past the table, not open). */
+struct penstock_fd *penstock_fd_look(int fd);
+/* Fills in the entry of a descriptor that an open gave. `path`: absolute and normal, or NULL. */
+void penstock_fd_opened(struct penstock_call *call, int fd, struct penstock_found found);
+void penstock_fd_forget(int fd);
+void penstock_fd_forget_range(unsigned from, unsigned to);
+void penstock_fd_copy(int from, int to);
+
+/* cwd.c */
+void penstock_cwd_changes(void);
+ssize_t penstock_cwd(char to[PENSTOCK_NAME_MAX]);
+void penstock_cwd_child(void);
+
+/* wrap.c: names in the frame of whoever runs the stages. */
+struct penstock_names {
+  char path[PENSTOCK_NAME_MAX];
+};
+
+/* exec.c: what a new program's environment must have. */
+void penstock_environment_keep(char **environment);

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Takes a call through the stages, and finds out which file it means. */
+#include "interpose/wrap.h"
+#include <limits.h>
+#include <string.h>
+#include <time.h>
+#include "interpose/raw.h"
+
+static const uint8_t class_of[PENSTOCK_OPS] = {PENSTOCK_OP_CLASSES};
+
+uint64_t penstock_now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+uint64_t penstock_iov_bytes(const struct iovec *iov, int count) {
+  uint64_t sum = 0;
+  for (int i = 0; i < count && i < IOV_MAX; i++)
+    sum += iov[i].iov_len;
+  return sum;
+}
+
+/* ---- which file ---- */
+
+static bool goes_up(const char *path) {
+  for (; *path; path++)
+    if (path[0] == '.' && path[1] == '.')
+      return true;
+  return false;
+}
+
+/* The folder that a relative path starts from, written into `to`; -1: not known. */
+static ssize_t base_name(char to[PENSTOCK_NAME_MAX], int dirfd) {
+  return dirfd == AT_FDCWD ? penstock_cwd(to) : penstock_fd_path(dirfd, to, PENSTOCK_NAME_MAX);
+}
+
+/* The absolute name of what the program gave; *name may be the program's own text. -1: nobody can tell. */
+static ssize_t name_of(char to[PENSTOCK_NAME_MAX], int dirfd, const char *given, const char **name) {
+  ssize_t size = penstock_name_is_normal(given);
+  *name = given;
+  if (size >= 0)
+    return size;
+  *name = to;
+  ssize_t base = given[0] == '/' ? 0 : base_name(to, dirfd);
+  return base < 0 ? -1 : penstock_name_make(to, to, (size_t)base, given);
+}
+
+/* A path that starts from a descriptor is what its folder is, without asking for the folder's name. */
+static bool as_its_folder(int dirfd, const char *given, struct penstock_found *found) {
+  if (given[0] == '/' || dirfd == AT_FDCWD || (unsigned)dirfd >= PENSTOCK_FDS || goes_up(given))
+    return false;
+  struct penstock_fd *entry = &penstock_fds[dirfd];
+  if (!entry->known)
+    entry = penstock_fd_look(dirfd);
+  if (!entry || entry->flags & PENSTOCK_FD_DEEP)
+    return false;
+  const struct penstock_rules *rules = &penstock_process.rules;
+  int rule = penstock_rules_component(rules, given, strlen(given));
+  *found = (struct penstock_found){rule < 0 ? entry->under : rules->rule[rule].under, (int8_t)rule};
+  return true;
+}
+
+static struct penstock_found find(char to[PENSTOCK_NAME_MAX], int dirfd, const char *given, const char **name,
+                                  uint16_t *name_size) {
+  struct penstock_found found;
+  *name = NULL;
+  if (as_its_folder(dirfd, given, &found))
+    return found;
+  const char *text;
+  ssize_t size = name_of(to, dirfd, given, &text);
+  if (size < 0) {
+    penstock_lost(PENSTOCK_LOST_UNKNOWN);
+    return (struct penstock_found){penstock_process.rules.otherwise, -1};
+  }
+  *name = text;
+  *name_size = (uint16_t)size;
+  return penstock_rules_find(&penstock_process.rules, text, (size_t)size);
+}
+
+const char *penstock_path(struct penstock_call *call) {
+  if (call->path || !call->names)
+    return call->path;
+  ssize_t size = -1;
+  if (call->given)
+    size = name_of(call->names->path, call->dirfd, call->given, &call->path);
+  else if (call->fd >= 0) {
+    size = penstock_fd_path(call->fd, call->names->path, sizeof call->names->path);
+    call->path = call->names->path;
+  }
+  if (size < 0)
+    call->path = NULL;
+  else
+    call->path_size = (uint16_t)size;
+  return call->path;
+}
+
+/* Fills in `under` and the names of a call that is named by paths which can be read. */
+static struct penstock_found find_named(struct penstock_call *call, struct penstock_names *names) {
+  struct penstock_found found = find(names->path, call->dirfd, call->given, &call->path, &call->path_size);
+  call->under = found.under;
+  return found;
+}
+
+static void find_second(struct penstock_call *call, char to[PENSTOCK_NAME_MAX]) {
+  call->under |= find(to, call->dirfd2, call->given2, &call->path2, &call->path2_size).under;
+}
+
+/* ---- whether a path can be read ---- */
+
+/* Asks the kernel for each page that the text lies on, without side effects: a futex that does not wait. */
+static bool page_readable(uintptr_t address) {
+  static const struct timespec at_once = {0, 0};
+  long r = penstock_raw6(SYS_futex, (long)(address & ~(uintptr_t)3), 128 /* FUTEX_WAIT | FUTEX_PRIVATE_FLAG */, 0,
+                         (long)&at_once, 0, 0);
+  return r != -EFAULT;
+}
+
+static bool readable(const char *path) {
+  if (!path)
+    return false;
+  if (penstock_process.sealed)
+    return true;
+  for (size_t i = 0; i < 4096; i++) {
+    if ((i == 0 || ((uintptr_t)(path + i) & 4095) == 0) && !page_readable((uintptr_t)(path + i)))
+      return false;
+    if (!path[i])
+      return true;
+  }
+  return true;
+}
+
+/* Whether an error tells that the kernel had read the path: only those that come from walking it. */
+static bool walked(const struct penstock_call *call) {
+  if (!call->failed)
+    return true;
+  if (call->given2 || call->op == PENSTOCK_OP_SYMLINK)
+    return false;
+  switch (call->error) {
+  case ENOENT:
+  case EACCES:
+  case EEXIST:
+  case ENOTDIR:
+  case EISDIR:
+  case ELOOP:
+  case EROFS:
+  case ENOSPC:
+  case EDQUOT:
+  case ENOTEMPTY:
+  case ENODATA:
+  case ETXTBSY:
+  case EBUSY:
+  case ESTALE:
+  case EIO:
+    return true;
+  default:
+    return false;
+  }
+}
+
+/* ---- through the stages ---- */
+
+static inline bool run_before(struct penstock_call *call, uint8_t under) {
+#define STAGE(name) \
+  if (call->stages & penstock_##name##_stage.bit && under & penstock_##name##_stage.under && \
+      penstock_##name##_stage.before && penstock_##name##_stage.before(call) == PENSTOCK_ANSWERED) \
+    return true;
+#include "interpose/stages.def"
+#undef STAGE
+  return false;
+}
+
+static inline void run_after(struct penstock_call *call) {
+#define STAGE(name) \
+  if (call->stages & penstock_##name##_stage.bit && call->under & penstock_##name##_stage.under && \
+      penstock_##name##_stage.after) \
+    penstock_##name##_stage.after(call);
+#include "interpose/stages.def"
+#undef STAGE
+}
+
+static inline uint32_t path_first(void) {
+  uint32_t bits = 0;
+#define STAGE(name) bits |= penstock_##name##_stage.path_first ? penstock_##name##_stage.bit : 0;
+#include "interpose/stages.def"
+#undef STAGE
+  return bits;
+}
+
+/* With paths, where a stage asked for them. */
+__attribute__((noinline)) static bool before_named(struct penstock_call *call) {
+  struct penstock_names names;
+  char second[PENSTOCK_NAME_MAX];
+  if (!readable(call->given) || (call->given2 && !readable(call->given2)))
+    return false;
+  call->names = &names;
+  find_named(call, &names);
+  if (call->given2)
+    find_second(call, second);
+  bool answered = call->under && run_before(call, call->under);
+  call->names = NULL;
+  call->path = call->path2 = NULL;
+  return answered;
+}
+
+__attribute__((noinline)) static bool before_by_fd(struct penstock_call *call) {
+  struct penstock_names names;
+  call->names = &names;
+  bool answered = run_before(call, call->under);
+  call->names = NULL;
+  call->path = NULL;
+  return answered;
+}
+
+bool penstock_before(struct penstock_call *call) {
+  int *error = &errno, saved = *error;
+  bool answered;
+  penstock_thread.inside = (uintptr_t)call;
+  call->class = class_of[call->op];
+  if (!call->given)
+    answered = before_by_fd(call);
+  else if (call->stages & path_first())
+    answered = before_named(call);
+  else
+    answered = run_before(call, 0xff);
+  *error = saved;
+  if (answered)
+    penstock_thread.inside = 0;
+  else if (call->timed)
+    call->start_ns = penstock_now_ns();
+  return answered;
+}
+
+int64_t penstock_answer(struct penstock_call *call) {
+  if (call->error)
+    errno = call->error;
+  return call->result;
+}
+
+__attribute__((noinline)) static void after_second(struct penstock_call *call) {
+  char second[PENSTOCK_NAME_MAX];
+  find_second(call, second);
+  if (call->under)
+    run_after(call);
+}
+
+__attribute__((noinline)) static void after_named(struct penstock_call *call) {
+  struct penstock_names names;
+  struct penstock_found found = {0, -1};
+  call->names = &names;
+  call->under = 0;
+  bool opened = call->does & PENSTOCK_DOES_OPEN && !call->failed && call->result >= 0;
+  if (call->given && walked(call))
+    found = find_named(call, &names);
+  if (opened)
+    penstock_fd_opened(call, (int)call->result, found);
+  if (call->given2 && !call->failed)
+    after_second(call);
+  else if (call->under)
+    run_after(call);
+}
+
+void penstock_after(struct penstock_call *call, int64_t result, bool failed) {
+  if (call->timed)
+    call->end_ns = penstock_now_ns();
+  int *error = &errno, saved = *error;
+  call->result = result;
+  call->failed = failed;
+  call->error = failed ? saved : 0;
+  if (call->given)
+    after_named(call);
+  else {
+    struct penstock_names names;
+    call->names = &names;
+    run_after(call);
+  }
+  *error = saved;
+  penstock_thread.inside = 0;
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What every wrapper is made of:
+
+     if (penstock_ignored(fd)) return the real call;       by descriptor: the fast way
+     if (!penstock_enter_...(&call, ...)) return the real call;
+     if (penstock_before(&call)) return penstock_answer(&call);
+     result = the real call;
+     penstock_after(&call, result, failed);
+
+   From enter to after the thread is inside: what it calls in between (a signal handler, another library's wrapper)
+   passes.  longjmp out of it and cancellation leave the mark behind; the next call of a frame further out clears it. */
+#pragma once
+#include <errno.h>
+#include <fcntl.h>
+#include "interpose/process.h"
+
+#define PENSTOCK_EXPORT __attribute__((visibility("default")))
+
+/* Known, and not under control. */
+static inline bool penstock_ignored(int fd) {
+  return PENSTOCK_LIKELY((unsigned)fd < PENSTOCK_FDS && penstock_fds[fd].known == 1 && penstock_fds[fd].under == 0);
+}
+
+/* The stages that want to see calls now; 0: pass on. */
+static inline uint32_t penstock_watching(const void *frame) {
+  if (PENSTOCK_UNLIKELY(!penstock_here.control) && !penstock_begin_late())
+    return 0;
+  uint32_t stages = __atomic_load_n(&penstock_here.control->stages, __ATOMIC_RELAXED) & penstock_stages_built;
+  if (PENSTOCK_UNLIKELY(!stages))
+    return 0;
+  if (PENSTOCK_UNLIKELY(atomic_load_explicit(penstock_process.alive, memory_order_acquire) != 1) &&
+      !penstock_new_process())
+    return 0;
+  if (PENSTOCK_UNLIKELY(penstock_thread.inside | penstock_thread.vforks) && penstock_is_nested((uintptr_t)frame))
+    return 0;
+  return stages;
+}
+
+/* In a vfork child no books are kept: they are its parent's. */
+static inline bool penstock_keeps_books(void) { return !penstock_thread.vforks; }
+
+/* Each starts a call; false: pass it on.  The descriptor's own: */
+static inline bool penstock_enter_fd(struct penstock_call *call, uint8_t op, uint8_t does, int fd) {
+  uint32_t stages = penstock_watching(call);
+  if (!stages)
+    return false;
+  struct penstock_fd *entry = (unsigned)fd < PENSTOCK_FDS ? &penstock_fds[fd] : NULL;
+  if (PENSTOCK_UNLIKELY(!entry || !entry->known))
+    entry = penstock_fd_look(fd);
+  if (!entry || !entry->under)
+    return false;
+  *call = (struct penstock_call){
+    .op = op, .does = does, .under = entry->under, .fd = fd, .fd2 = -1, .entry = entry, .stages = stages};
+  return true;
+}
+
+/* A path's; what it names is found out in before() or after(). */
+static inline bool penstock_enter_paths(struct penstock_call *call, uint8_t op, uint8_t does, int dirfd, const char *path,
+                                        int dirfd2, const char *path2) {
+  uint32_t stages = penstock_watching(call);
+  if (!stages)
+    return false;
+  *call = (struct penstock_call){.op = op,
+                                 .does = does,
+                                 .fd = -1,
+                                 .fd2 = -1,
+                                 .stages = stages,
+                                 .dirfd = dirfd,
+                                 .given = path,
+                                 .dirfd2 = dirfd2,
+                                 .given2 = path2};
+  return true;
+}
+static inline bool penstock_enter_path(struct penstock_call *call, uint8_t op, uint8_t does, int dirfd, const char *path) {
+  return penstock_enter_paths(call, op, does, dirfd, path, -1, NULL);
+}
+
+/* True: a stage answered; then penstock_answer() is what to return. */
+bool penstock_before(struct penstock_call *call);
+void penstock_after(struct penstock_call *call, int64_t result, bool failed);
+int64_t penstock_answer(struct penstock_call *call);
+
+/* Bytes of all pieces; to be asked when the kernel has read them. */
+uint64_t penstock_iov_bytes(const struct iovec *iov, int count);
+
+static inline int penstock_stream_fd(FILE *stream) {
+  int saved = errno;
+  int fd = stream ? fileno(stream) : -1;
+  errno = saved;
+  return fd;
+}
+static inline int penstock_dir_fd(DIR *dir) {
+  int saved = errno;
+  int fd = dir ? dirfd(dir) : -1;
+  errno = saved;
+  return fd;
+}

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The site's decision: from what every job on every node asks, the rate of every bucket.
+
+Rows are buckets: one job on one node under one limit.  A limit's rate is shared among jobs (by the limit's algorithm,
+or per user, group or node), and each job's part among its nodes by max-min; unused parts move with the next decision.
+
+Invariants (each a property test):
+1. The rates of a site's limit never sum above it; all are finite and at least 0.
+2. The order of rows and the names of jobs and nodes change nothing.
+3. Numbers from agents are hostile: what is not finite or absurd is cut, never believed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from penstock.policy import demand, segments
+from penstock.policy.rules import Job, Limit, Policy
+from penstock.policy.segments import Floats, Ints
+from penstock.policy.sharing import ALGORITHMS, groups
+from penstock.policy.sharing.contract import Claim, Observation, Settings, State
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One row a bucket.  `job` and `node` are numbers into `jobs` and of nodes; `limit` into policy.limits."""
+
+    job: Ints
+    node: Ints
+    limit: Ints
+    asked: Floats  # units a second
+    waiting: Floats  # callers
+    grant: Floats  # what it has now, units a second
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one job has of one limit, over all its nodes, and why."""
+
+    rate: float
+    demand: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Grants:
+    rate: Floats  # by row
+    shares: Mapping[tuple[int, int], Share]  # by (limit, job)
+
+
+@dataclass
+class Memory:
+    """What lasts from one decision to the next."""
+
+    algorithms: dict[str, State] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)  # of limits that the guard has lowered
+
+
+def decide(time_s: float, rows: Rows, policy: Policy, memory: Memory) -> tuple[Grants, Memory]:
+    """The rate of every row."""
+    rate = np.zeros(len(rows.job))
+    shares: dict[tuple[int, int], Share] = {}
+    states = dict(memory.algorithms)
+    for number, limit in enumerate(policy.limits):
+        index = np.flatnonzero(rows.limit == number)
+        if not len(index):
+            continue
+        total = min(limit.rate, memory.rates.get(limit.name, limit.rate))
+        wish = demand.estimate(rows.asked[index], rows.waiting[index], rows.grant[index], total)
+        job = rows.job[index]
+        if limit.per == "node":
+            rate[index] = _by_pool(total, rows.node[index], wish)
+            continue
+        of_job, why = _of_jobs(time_s, limit, total, job, wish, rows.jobs, policy, states)
+        part = segments.fill(of_job, job, wish)
+        rate[index] = segments.spread(of_job, job, part)
+        asked = np.bincount(job, weights=wish, minlength=len(rows.jobs))
+        for j in np.unique(job).tolist():
+            shares[number, j] = Share(float(of_job[j]), float(asked[j]), why.get(j, f"its own {limit.name}"))
+    return Grants(rate, shares), Memory(states, dict(memory.rates))
+
+
+def _by_pool(total: float, pool: Ints, wish: Floats) -> Floats:
+    """Every pool (node) has the whole rate for itself."""
+    totals = np.full(int(pool.max()) + 1, total)
+    return segments.spread(totals, pool, segments.fill(totals, pool, wish))
+
+
+def _of_jobs(
+    time_s: float,
+    limit: Limit,
+    total: float,
+    job: Ints,
+    wish: Floats,
+    jobs: tuple[Job, ...],
+    policy: Policy,
+    states: dict[str, State],
+) -> tuple[Floats, dict[int, str]]:
+    """The rate of each job, by its number, and why."""
+    of_job = np.zeros(len(jobs))
+    present = np.unique(job).tolist()
+    if limit.per == "job":
+        of_job[present] = total
+        return of_job, {}
+    asked = np.bincount(job, weights=wish, minlength=len(jobs)).astype(float)
+    if limit.per in ("user", "group"):
+        return _of_owners(limit, total, present, asked, jobs)
+    claims = []
+    for j in present:
+        rule = policy.rule_of(jobs[j])
+        reserve = {"rate": rule.reserve[limit.name]} if limit.name in rule.reserve else {}
+        claims.append(
+            Claim(
+                str(j), {"rate": min(float(asked[j]), total)}, reserve, rule.weight, rule.priority, rule.unit
+            )
+        )
+    seen = Observation(time_s, {"rate": total}, tuple(claims))
+    algorithm = ALGORITHMS[limit.sharing]
+    decision, states[limit.name] = groups.decide(
+        algorithm.decide, seen, _settings(limit, policy, jobs, present), states.get(limit.name)
+    )
+    for j in present:
+        of_job[j] = decision.grants[str(j)]["rate"]
+    return of_job, {j: decision.why[str(j)] for j in present}
+
+
+def _of_owners(
+    limit: Limit, total: float, present: list[int], asked: Floats, jobs: tuple[Job, ...]
+) -> tuple[Floats, dict[int, str]]:
+    """Every user (or group) has the whole rate, max-min among his jobs."""
+    owners = [jobs[j].user if limit.per == "user" else jobs[j].group for j in present]
+    numbers = {owner: i for i, owner in enumerate(sorted(set(owners)))}
+    pool = np.array([numbers[owner] for owner in owners], dtype=np.int64)
+    totals = np.full(len(numbers), total)
+    got = segments.spread(totals, pool, segments.fill(totals, pool, np.minimum(asked[present], total)))
+    of_job = np.zeros(len(jobs))
+    of_job[present] = got
+    why = dict.fromkeys(present, f"its part of the {limit.per}'s {limit.name}")
+    return of_job, why
+
+
+def _settings(limit: Limit, policy: Policy, jobs: tuple[Job, ...], present: list[int]) -> Settings:
+    """What the algorithm reads: rates by job are said by name or id in the policy, by number here."""
+
+    def by_number(rates: Mapping[str, float]) -> dict[str, Mapping[str, float]]:
+        table: dict[str, Mapping[str, float]] = {key: {"rate": rate} for key, rate in rates.items()}
+        for j in present:
+            key = next((k for k in (jobs[j].id, jobs[j].name) if k in rates), None)
+            if key is not None:
+                table[str(j)] = {"rate": rates[key]}
+        return table
+
+    period, steps = policy.timetables.get(limit.name, (0.0, ()))
+    return Settings(
+        rates=by_number(policy.rates.get(limit.name, {})),
+        steps=tuple((start, by_number(rates)) for start, rates in steps),
+        period_s=period,
+    )
+
+
+def guard(policy: Policy, memory: Memory, latency_s: float | None) -> Memory:
+    """Feedback from the servers: a tenth off while they are slow, a fiftieth of the whole back while they are not."""
+    if policy.guard is None or latency_s is None:
+        return memory
+    limit = next(x for x in policy.limits if x.name == policy.guard.limit)
+    now = memory.rates.get(limit.name, limit.rate)
+    slow = latency_s > policy.guard.latency_s
+    rate = max(policy.guard.least, now * 0.9) if slow else min(limit.rate, now + limit.rate / 50)
+    return Memory(memory.algorithms, {**memory.rates, limit.name: rate})

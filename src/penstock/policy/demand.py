@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job would use if nothing held it back, from what the board counts: issued, waiting.
+
+A job that waits shows only what it was granted: its demand is not known, only that it is more.  It is then taken for
+as much as there is; sharing gives it its fair part, and if it needs less, the next interval shows that.  A job that
+does not wait is given room to grow.
+"""
+
+import numpy as np
+
+from penstock.policy.segments import Floats
+
+ROOM = 1.25  # above what was asked, so that a job may grow without waiting for the next decision
+FLOOR = 1.0  # units a second: a job that asks for nothing may begin
+
+
+def estimate(asked: Floats, waiting: Floats, grant: Floats, most: float) -> Floats:
+    """Demand a second of each row; `waiting` is the number of callers that wait now or waited in the interval."""
+    asked = np.nan_to_num(np.clip(asked, 0.0, most), nan=0.0, posinf=most, neginf=0.0)
+    held = np.nan_to_num(np.clip(grant, 0.0, most), nan=0.0, posinf=most, neginf=0.0)
+    hungry = (waiting > 0) & (asked >= 0.5 * held)
+    return np.where(hungry, most, np.minimum(most, asked * ROOM + FLOOR))
