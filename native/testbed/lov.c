@@ -287,6 +287,8 @@ static int draft_wish(struct lov *lov, struct draft *d, const struct penstock_la
   for (unsigned i = 0; i < d->layout.count; i++) {
     struct penstock_component *c = &d->parts[i];
     settle_part(lov, c, copy);
+    if (is_dom(c) && !c->stripe_size_bytes)
+      return -EINVAL; /* no room on the MDT */
     c->oi_id = l->composite ? 0 : r->fid_oid;
     c->oi_seq = l->composite ? 0 : r->fid_seq;
   }
