@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures that several folders of tests share: an emulated parallel file system that is always taken down.
+
+def test_it(testbed): (testbed.path / "file").write_text("on 4 OSTs of 2 OSS, the service model off")
+def test_it(make_testbed): bed = make_testbed(oss=3, osts=5, caching="posix", settings={"mds.threads": "1"})
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.testbed import emulated
+
+
+class Bed:
+    """A running testbed: `path` is its first mount."""
+
+    def __init__(self, path: Path, shape: emulated.Shape, caching: str, settings: dict[str, str]) -> None:
+        self.path = path
+        self.folder = f"{path}.testbed"
+        self.shape, self.caching, self.settings = shape, caching, settings
+        self.said: list[str] = []
+        self.start()
+
+    def start(self) -> emulated.Status:
+        """Up again, as it was left; `said` gets what was told at that."""
+        return emulated.up(self.path, self.shape, self.caching, self.settings, self.said.append)
+
+    def more(self, name: str) -> Path:
+        """Another client's mount."""
+        path = self.path.with_name(name)
+        emulated.mount_more(self.folder, path)
+        return path
+
+    def ask(self, line: str) -> str:
+        return emulated.ask(self.folder, line)
+
+    def status(self) -> emulated.Status:
+        return emulated.status(self.folder)
+
+    def stop(self) -> None:
+        emulated.down(self.folder, say=self.said.append)
+
+    def kill(self) -> None:
+        """kill -9 of the server."""
+        os.kill(self.status().pid, signal.SIGKILL)
+        assert emulated._wait_until(lambda: not emulated.is_running(self.folder))
+
+    @property
+    def store(self) -> Path:
+        return Path(self.folder, "store")
+
+    @property
+    def state(self) -> Path:
+        """Lustre's statistics, as files."""
+        return Path(self.folder, "state")
+
+
+@pytest.fixture
+def make_testbed() -> Iterator[Callable[..., Bed]]:
+    """Bring up testbeds of any shape; all are gone at the end, whatever happened."""
+    if why := emulated.missing():
+        pytest.skip(f"no testbed: {why}")
+    top = Path(tempfile.mkdtemp(prefix="penstock-test-"))
+    beds: list[Bed] = []
+
+    def make(
+        mds: int = 1,
+        oss: int = 2,
+        osts: int = 2,
+        caching: str = "contention",
+        settings: dict[str, str] | None = None,
+    ) -> Bed:
+        path = top / f"pfs{len(beds)}"
+        held = {"model": "off"} if settings is None else settings
+        beds.append(Bed(path, emulated.Shape(mds, oss, osts), caching, held))
+        return beds[-1]
+
+    try:
+        yield make
+    finally:
+        for bed in beds:
+            with contextlib.suppress(Exception):
+                emulated.down(bed.folder)
+        for mount in emulated.mounts():
+            if mount.path.startswith(f"{top}/"):
+                emulated.unmount(mount.path, force=True)
+        shutil.rmtree(top, ignore_errors=True)
+
+
+@pytest.fixture
+def testbed(make_testbed: Callable[..., Bed]) -> Bed:
+    """4 OSTs on 2 OSS, every call and byte reaching the server, the service model off."""
+    return make_testbed()
