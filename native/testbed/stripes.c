@@ -112,8 +112,20 @@ int stripes_locate(const struct stripes *s, uint64_t offset, uint64_t size, stru
   return 0;
 }
 
+/* Do all other mirrors know that they hold old bytes here? */
+static bool others_stale(const struct stripes *s, uint64_t start, uint64_t end) {
+  const struct part *own = part_at(s, start);
+  for (uint32_t i = 0; own && i < s->part_count; i++) {
+    const struct penstock_component *c = &s->parts[i].shape;
+    bool other = c->id >> 16 != own->shape.id >> 16;
+    if (other && c->start_bytes < end && start < c->end_bytes && !(c->flags & PENSTOCK_COMP_STALE))
+      return false;
+  }
+  return true;
+}
+
 int stripes_ready(const struct stripes *s, uint64_t start, uint64_t end, bool *ready) {
-  *ready = true;
+  *ready = !s->view.mirrors || others_stale(s, start, end);
   while (start < end) {
     const struct part *p = part_at(s, start);
     if (!p)

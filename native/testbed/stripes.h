@@ -60,7 +60,8 @@ struct piece {
   uint64_t size;
 };
 int stripes_locate(const struct stripes *s, uint64_t offset, uint64_t size, struct piece *ret);
-/* Do all bytes of the range have objects?  -ENODATA: some never will (past the last component). */
+/* Do all bytes of the range have objects, and are other mirrors of them stale?  -ENODATA: some never will have (past the
+ * last component). */
 int stripes_ready(const struct stripes *s, uint64_t start, uint64_t end, bool *ready);
 
 /* Read a piece; what the object does not hold reads as zeros.  0 or -errno. */
