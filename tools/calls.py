@@ -17,7 +17,8 @@ from pathlib import Path
 
 SHAPES = ("path", "fd", "read", "write", "stream", "dir", "stock", "own")
 CLASSES = ("metadata", "data", "directory", "xattr", "lock")
-KEYS = {"bytes", "fails", "on", "as", "result", "real"}
+FLAGS = {"optional", "calls-back", "renamed"}
+KEYS = {"bytes", "fails", "on", "as"}
 OPS_MAX = 72
 LICENSE = "SPDX-License-Identifier: Apache-2.0"
 
@@ -30,11 +31,11 @@ class Wrong(Exception):
 class Parameter:
     type: str
     name: str
+    after: str = ""
 
     def __str__(self) -> str:
-        base, bracket, rest = self.type.partition("[")
-        gap = "" if base.endswith("*") else " "
-        return f"{base}{gap}{self.name}{bracket}{rest}"
+        gap = "" if self.type.endswith("*") else " "
+        return f"{self.type}{gap}{self.name}{self.after}"
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,12 @@ class Call:
     type: str
     parameters: list[Parameter]
     variadic: bool
-    optional: bool
+    flags: set[str]
     keys: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def optional(self) -> bool:
+        return "optional" in self.flags
 
     @property
     def names(self) -> set[str]:
@@ -56,6 +61,13 @@ class Call:
         words = [str(p) for p in self.parameters] + (["..."] if self.variadic and variadic else [])
         gap = "" if self.type.endswith("*") else " "
         return f"{self.type}{gap}{name}({', '.join(words) or 'void'})"
+
+    def exported(self) -> str:
+        """How the wrapper's definition begins."""
+        if "renamed" not in self.flags:
+            return f"PENSTOCK_EXPORT {self.declared(self.symbol)} {{"
+        name = f"named_{self.symbol}"
+        return f'{self.declared(name)} __asm__("{self.symbol}");\nPENSTOCK_EXPORT {self.declared(name)} {{'
 
     @property
     def arguments(self) -> str:
@@ -82,13 +94,15 @@ class Call:
 class Table:
     ops: dict[str, str]  # operation: class
     calls: list[Call]
+    exceptions: dict[str, str]  # symbol: why it stands in no row
 
 
 def parse_parameter(text: str) -> Parameter:
-    found = re.fullmatch(r"(.*?[\s*])(\w+)(\[\d*\])?", text.strip())
+    """`type name`, `type name[2]`, or a pointer to a function `type (*name)(...)`."""
+    found = re.fullmatch(r"(.*?\(\*|.*?[\s*])(\w+)(\[\d*\]|\)\(.*\))?", text.strip())
     if not found:
         raise Wrong(f"no name in the parameter '{text}'")
-    return Parameter(found[1].strip() + (found[3] or ""), found[2])
+    return Parameter(found[1].strip(), found[2], found[3] or "")
 
 
 def parse_call(text: str, ops: dict[str, str]) -> Call:
@@ -97,28 +111,35 @@ def parse_call(text: str, ops: dict[str, str]) -> Call:
         raise Wrong(f"no shape '{shape}'")
     if op not in ops:
         raise Wrong(f"no operation '{op}'")
-    optional, keys = False, {}
-    while words and (words[0] == "optional" or re.match(r"[a-z]+=", words[0])):
+    flags, keys = set(), {}
+    while words and (words[0] in FLAGS or re.match(r"[a-z]+=", words[0])):
         key, _, value = words.pop(0).partition("=")
-        if key == "optional":
-            optional = True
+        if key in FLAGS:
+            flags.add(key)
         elif key in KEYS:
             keys[key] = value
         else:
             raise Wrong(f"no key '{key}'")
-    found = re.fullmatch(r"(.*?[\s*])(\w+)\((.*)\)", " ".join(words))
+    found = re.fullmatch(r"([\w\s*]*?[\s*])(\w+)\((.*)\)", " ".join(words))
     if not found:
         raise Wrong(f"no prototype in '{' '.join(words)}'")
-    inside = [] if found[3] == "void" else [word.strip() for word in found[3].split(",")]
+    inside = [] if found[3] == "void" else [word.strip() for word in re.split(r",(?![^()]*\))", found[3])]
     variadic = bool(inside) and inside[-1] == "..."
     parameters = [parse_parameter(word) for word in inside[: -1 if variadic else None]]
-    call = Call(found[2], shape, op, found[1].strip(), parameters, variadic, optional, keys)
+    call = Call(found[2], shape, op, found[1].strip(), parameters, variadic, flags, keys)
     check(call)
     return call
 
 
 def check(call: Call) -> None:
-    needs = {"path": {"path"}, "fd": {"fd"}, "read": {"fd"}, "write": {"fd"}, "dir": {"dir"}}
+    needs = {
+        "path": {"path"},
+        "stock": {"path"},
+        "fd": {"fd"},
+        "read": {"fd"},
+        "write": {"fd"},
+        "dir": {"dir"},
+    }
     missing = needs.get(call.shape, set()) - call.names
     if missing:
         raise Wrong(f"{call.symbol}: shape {call.shape} needs a parameter {', '.join(missing)}")
@@ -132,6 +153,8 @@ def parse(text: str) -> Table:
     ops: dict[str, str] = {}
     calls: list[Call] = []
     seen: set[str] = set()
+    why: dict[str, str] = {}
+    exceptions: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         row = line.partition("#")[0].strip()
         if not row:
@@ -143,6 +166,16 @@ def parse(text: str) -> Table:
                     raise Wrong(f"no class '{cls}'")
                 ops[op] = cls
                 continue
+            if row.startswith("why "):
+                _, name, reason = row.split(maxsplit=2)
+                why[name] = reason
+                continue
+            if row.startswith("except "):
+                _, name, *symbols = row.split()
+                if name not in why:
+                    raise Wrong(f"no reason '{name}'")
+                exceptions |= dict.fromkeys(symbols, why[name])
+                continue
             call = parse_call(row, ops)
             if call.symbol in seen:
                 raise Wrong(f"{call.symbol} stands here twice")
@@ -152,7 +185,21 @@ def parse(text: str) -> Table:
             raise Wrong(f"line {number}: {problem}") from problem
     if len(ops) > OPS_MAX:
         raise Wrong(f"{len(ops)} operations; the board has room for {OPS_MAX}")
-    return Table(ops, calls)
+    if both := seen & set(exceptions):
+        raise Wrong(f"both a row and an exception: {', '.join(sorted(both))}")
+    check_lists(calls)
+    return Table(ops, calls, exceptions)
+
+
+def check_lists(calls: list[Call]) -> None:
+    """What varying arguments are passed on to takes a list after the same parameters."""
+    by_symbol = {call.symbol: call for call in calls}
+    for call in calls:
+        if "as" not in call.keys:
+            continue
+        other = by_symbol.get(call.keys["as"])
+        if not other or other.parameters[:-1] != call.parameters or other.parameters[-1].type != "va_list":
+            raise Wrong(f"{call.symbol}: {call.keys['as']} does not take a list in place of its arguments")
 
 
 def head(what: str, comment: str = "//") -> str:
@@ -199,6 +246,8 @@ def failed(call: Call) -> str:
 
 def does(call: Call) -> str:
     """What the call does to its file, as bits of call.h."""
+    if call.shape == "stock":
+        return "PENSTOCK_DOES_OPEN"
     moves = call.shape in ("read", "write", "stream") and call.op in ("read", "write")
     bits = ["READ" if call.op == "read" else "WRITE"] if moves else []
     bits += ["SEEK"] if call.op == "seek" and call.shape == "fd" else []
@@ -207,16 +256,12 @@ def does(call: Call) -> str:
 
 def begins(call: Call) -> str:
     op = f"PENSTOCK_OP_{call.op.upper()}, {does(call)}"
-    if call.shape == "path":
+    if call.shape in ("path", "stock"):
         dirfd = "dirfd" if "dirfd" in call.names else "AT_FDCWD"
         if "path2" in call.names:
             dirfd2 = "dirfd2" if "dirfd2" in call.names else "AT_FDCWD"
             return f"penstock_enter_paths(&call, {op}, {dirfd}, path, {dirfd2}, path2)"
         return f"penstock_enter_path(&call, {op}, {dirfd}, path)"
-    if call.shape == "stream":
-        return f"penstock_enter_fd(&call, {op}, fd)"
-    if call.shape == "dir":
-        return f"penstock_enter_fd(&call, {op}, fd)"
     return f"penstock_enter_fd(&call, {op}, fd)"
 
 
@@ -229,49 +274,77 @@ def details(call: Call) -> list[str]:
             lines += ["call.positioned = true;", "call.offset = offset;"]
     if call.shape == "stream":
         lines.append("call.stream = true;")
+    if call.shape == "stock":
+        lines += ["call.open_flags = O_RDWR | O_CREAT | O_EXCL;", "call.creates = true;"]
+        lines += ["penstock_lost(PENSTOCK_LOST_STOCK);"]
     return ["  " + line for line in lines]
 
 
-def make_wrapper(call: Call) -> str:
+def opens(call: Call) -> list[str]:
+    """Up to the real call: which descriptor is meant, whether anybody wants to see it."""
     real = f"penstock_real.{call.symbol}({call.arguments})"
+    unseen = f"penstock_opened_unseen({real})" if call.shape == "stock" else real
     answer = f"({call.type})penstock_answer(&call)"
     if call.type.endswith("*"):
         answer = f"({call.type})(intptr_t)penstock_answer(&call)"
-    lines = [f"PENSTOCK_EXPORT {call.declared(call.symbol)} {{"]
-    by_fd = call.shape in ("fd", "read", "write", "stream", "dir")
+    passes = f"return {unseen};"
+    answers = f"return {answer};"
+    if call.type == "void":
+        passes, answers = f"{{ {real}; return; }}", "{ penstock_answer(&call); return; }"
+    lines = []
     if call.shape == "stream":
         lines.append(f"  int fd = penstock_stream_fd({call.keys.get('on', 'stream')});")
     if call.shape == "dir":
         lines.append("  int fd = penstock_dir_fd(dir);")
-    if by_fd:
-        lines += ["  if (penstock_ignored(fd))", f"    return {real};"]
-    lines += [
-        "  struct penstock_call call;",
-        f"  if (!{begins(call)})",
-        f"    return {real};",
-        *details(call),
-        "  if (penstock_before(&call))",
-        f"    return {answer};",
-    ]
-    moved = call.keys.get("bytes")
+    if call.shape in ("fd", "read", "write", "stream", "dir"):
+        lines += ["  if (penstock_ignored(fd))", f"    {passes}"]
+    lines += ["  struct penstock_call call;", f"  if (!{begins(call)})", f"    {passes}"]
+    return [*lines, *details(call), "  if (penstock_before(&call))", f"    {answers}"]
+
+
+def closes(call: Call) -> list[str]:
+    """The real call, and what came of it."""
+    real = f"penstock_real.{call.symbol}({call.arguments})"
     if call.type == "void":
-        lines += [f"  {real};", "  penstock_after(&call, 0, false);"]
+        return [f"  {real};", "  penstock_after(&call, 0, false);"]
+    if "bytes" in call.keys:
+        number = f"({failed(call)}) ? 0 : (int64_t)({call.keys['bytes']})"
     else:
-        gap = "" if call.type.endswith("*") else " "
-        lines.append(f"  {call.type}{gap}result = {real};")
-        if moved:
-            number = f"({failed(call)}) ? 0 : (int64_t)({moved})"
-        else:
-            number = "result ? 0 : -1" if call.type.endswith("*") else "result"
-        if "iov" in call.names:
-            lines += ["  if (result >= 0)", "    call.asked = penstock_iov_bytes(iov, iovcnt);"]
-        lines += [f"  penstock_after(&call, {number}, {failed(call)});", "  return result;"]
-    return "\n".join(lines) + "\n}\n"
+        number = "result ? 0 : -1" if call.type.endswith("*") else "result"
+    gap = "" if call.type.endswith("*") else " "
+    lines = ["  penstock_thread.inside = 0;"] if "calls-back" in call.flags else []
+    lines.append(f"  {call.type}{gap}result = {real};")
+    if "iov" in call.names:
+        lines += ["  if (result >= 0)", "    call.asked = penstock_iov_bytes(iov, iovcnt);"]
+    return [*lines, f"  penstock_after(&call, {number}, {failed(call)});", "  return result;"]
+
+
+def make_list_call(call: Call) -> str:
+    """Varying arguments are collected and passed on to the wrapper that takes a list."""
+    last = call.parameters[-1].name
+    lines = [call.exported(), "  va_list list;", f"  va_start(list, {last});"]
+    lines.append(f"  {call.type} result = with_{call.keys['as']}({call.arguments}, list);")
+    return "\n".join([*lines, "  va_end(list);", "  return result;", "}"]) + "\n"
+
+
+def make_wrapper(call: Call, used_with_list: bool) -> str:
+    if call.variadic:
+        return make_list_call(call)
+    if not used_with_list:
+        body = [call.exported(), *opens(call), *closes(call), "}"]
+        return "\n".join(body) + "\n"
+    inner = f"with_{call.symbol}"
+    lines = [f"static {call.declared(inner)} {{", *opens(call), *closes(call), "}", ""]
+    return "\n".join([*lines, call.exported(), f"  return {inner}({call.arguments});", "}"]) + "\n"
 
 
 def make_wrappers(table: Table) -> str:
-    made = [make_wrapper(call) for call in table.calls if call.shape != "own"]
-    return head("The wrappers of all regular shapes") + '#include "interpose/wrap.h"\n\n' + "\n".join(made)
+    with_lists = {call.keys.get("as") for call in table.calls}
+    made = [make_wrapper(call, call.symbol in with_lists) for call in table.calls if call.shape != "own"]
+    # Some are macros besides.
+    undefined = "".join(f"#undef {call.symbol}\n" for call in table.calls if call.shape != "own")
+    top = head("The wrappers of all regular shapes") + '#include "interpose/wrap.h"\n\n'
+    return top + undefined + "\n" + "\n".join(made)
 
 
 def make_exports(table: Table) -> str:

@@ -96,28 +96,31 @@ static bool is_lock(int command) {
 PENSTOCK_EXPORT int fcntl(int fd, int command, ...) { CONTROL(penstock_real.fcntl) }
 PENSTOCK_EXPORT int fcntl64(int fd, int command, ...) { CONTROL(penstock_real.fcntl64) }
 
-/* Relative paths mean something else from somewhere within the call on. */
+/* Relative paths mean something else from somewhere within the call on; after it, the path is told from where we stand
+   then. */
 #define MOVE(enter, pass) \
   struct penstock_call call; \
   penstock_begun(); \
-  bool seen = enter; \
+  bool seen = enter, keeps = penstock_keeps_books(); \
   if (seen && penstock_before(&call)) \
     return (int)penstock_answer(&call); \
-  bool keeps = penstock_keeps_books(); \
   if (keeps) \
     penstock_cwd_changes(); \
   int result = pass; \
   if (keeps) \
     penstock_cwd_changes(); \
-  if (seen) \
-    penstock_after(&call, result, result == -1); \
+  if (!seen) \
+    return result; \
+  if (call.given && !result) \
+    call.given = "."; \
+  penstock_after(&call, result, result == -1); \
   return result;
 
 PENSTOCK_EXPORT int chdir(const char *path) {
-  /* Afterwards a relative path would be read from the new folder: only absolute ones are told. */
-  MOVE(false, penstock_real.chdir(path))
+  MOVE(penstock_enter_path(&call, PENSTOCK_OP_CHDIR, 0, AT_FDCWD, path), penstock_real.chdir(path))
 }
 PENSTOCK_EXPORT int fchdir(int fd) { MOVE(penstock_enter_fd(&call, PENSTOCK_OP_CHDIR, 0, fd), penstock_real.fchdir(fd)) }
+PENSTOCK_EXPORT int chroot(const char *path) { MOVE(false, penstock_real.chroot(path)) }
 
 /* A program that seals itself may have forbidden what we would ask of the kernel. */
 PENSTOCK_EXPORT int prctl(int option, ...) {

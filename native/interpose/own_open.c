@@ -15,18 +15,11 @@ static bool takes_mode(int flags) { return flags & O_CREAT || (flags & O_TMPFILE
     va_end(list); \
   }
 
-/* Whoever comes by here was passed through: what is known of the number is of another file. */
-static int opened_unseen(int fd) {
-  if (fd >= 0 && penstock_keeps_books())
-    penstock_fd_forget(fd);
-  return fd;
-}
-
 /* The call in which a file is opened; `pass` is the real call with flags and mode, which stages may change. */
 #define OPEN(folder, name, how, rights, pass) \
   struct penstock_call call; \
   if (!penstock_enter_path(&call, PENSTOCK_OP_OPEN, PENSTOCK_DOES_OPEN, folder, name)) \
-    return opened_unseen(pass((how), (rights))); \
+    return penstock_opened_unseen(pass((how), (rights))); \
   call.open_flags = (how); \
   call.mode = (rights); \
   call.creates = takes_mode(how); \

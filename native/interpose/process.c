@@ -177,6 +177,7 @@ static void attach(void) {
   const struct penstock_control *c = control.at;
   penstock_rules_make(&penstock_process.rules, c->prefixes, c->prefix_count, c->otherwise);
   set_run(c);
+  penstock_environment_keep(environ);
   penstock_here.usage = usage.at;
   penstock_here.control_bytes = control.bytes;
   penstock_here.usage_max_bytes = usage.bytes;

@@ -3,6 +3,12 @@
    libc's functions.  Stages see call.h alone. */
 #pragma once
 #include <dirent.h>
+#include <fcntl.h>
+#include <fts.h>
+#include <ftw.h>
+#include <glob.h>
+#include <spawn.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -13,6 +19,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <utime.h>
+#include <wchar.h>
 #include "interpose/call.h"
 #include "interpose/names.h"
 #include "calls_originals.h"
@@ -77,10 +84,16 @@ void penstock_cwd_changes(void);
 ssize_t penstock_cwd(char to[PENSTOCK_NAME_MAX]);
 void penstock_cwd_child(void);
 
-/* wrap.c: names in the frame of whoever runs the stages. */
+/* Names in the frame of whoever runs the stages. */
 struct penstock_names {
   char path[PENSTOCK_NAME_MAX];
 };
 
-/* exec.c: what a new program's environment must have. */
+/* Whether a text (at most PATH_MAX of it) can be read, by asking the kernel. */
+bool penstock_readable(const char *text);
+bool penstock_readable_word(const void *word);
+
+/* environment.c: what a new program's environment must have, so that we are in it too. */
 void penstock_environment_keep(char **environment);
+size_t penstock_environment_room(char *const *environment); /* 0: it is good as it is, or must be left alone */
+char **penstock_environment_fill(void *room, size_t bytes, char *const *environment);

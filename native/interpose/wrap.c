@@ -116,7 +116,11 @@ static bool page_readable(uintptr_t address) {
   return r != -EFAULT;
 }
 
-static bool readable(const char *path) {
+bool penstock_readable_word(const void *word) {
+  return atomic_load_explicit(&penstock_process.sealed, memory_order_relaxed) || page_readable((uintptr_t)word);
+}
+
+bool penstock_readable(const char *path) {
   if (!path)
     return false;
   if (penstock_process.sealed)
@@ -191,7 +195,7 @@ static inline uint32_t path_first(void) {
 __attribute__((noinline)) static bool before_named(struct penstock_call *call) {
   struct penstock_names names;
   char second[PENSTOCK_NAME_MAX];
-  if (!readable(call->given) || (call->given2 && !readable(call->given2)))
+  if (!penstock_readable(call->given) || (call->given2 && !penstock_readable(call->given2)))
     return false;
   call->names = &names;
   find_named(call, &names);
@@ -264,6 +268,7 @@ void penstock_after(struct penstock_call *call, int64_t result, bool failed) {
   if (call->timed)
     call->end_ns = penstock_now_ns();
   int *error = &errno, saved = *error;
+  penstock_thread.inside = (uintptr_t)call;
   call->result = result;
   call->failed = failed;
   call->error = failed ? saved : 0;

@@ -12,6 +12,7 @@
 #pragma once
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include "interpose/process.h"
 
 #define PENSTOCK_EXPORT __attribute__((visibility("default")))
@@ -54,6 +55,25 @@ static inline bool penstock_enter_fd(struct penstock_call *call, uint8_t op, uin
   return true;
 }
 
+/* Bytes from fd to fd2: either may be under control. */
+static inline bool penstock_enter_two(struct penstock_call *call, uint8_t op, int fd, int fd2) {
+  if (penstock_ignored(fd) && penstock_ignored(fd2))
+    return false;
+  bool from = !penstock_ignored(fd) && penstock_enter_fd(call, op, PENSTOCK_DOES_READ, fd);
+  struct penstock_call to;
+  if (penstock_ignored(fd2) || !penstock_enter_fd(&to, op, PENSTOCK_DOES_WRITE, fd2))
+    return from;
+  if (!from) {
+    *call = to;
+    return true;
+  }
+  call->does |= PENSTOCK_DOES_WRITE;
+  call->under |= to.under;
+  call->fd2 = fd2;
+  call->entry2 = to.entry;
+  return true;
+}
+
 /* A path's; what it names is found out in before() or after(). */
 static inline bool penstock_enter_paths(struct penstock_call *call, uint8_t op, uint8_t does, int dirfd, const char *path,
                                         int dirfd2, const char *path2) {
@@ -79,6 +99,13 @@ static inline bool penstock_enter_path(struct penstock_call *call, uint8_t op, u
 bool penstock_before(struct penstock_call *call);
 void penstock_after(struct penstock_call *call, int64_t result, bool failed);
 int64_t penstock_answer(struct penstock_call *call);
+
+/* What was opened without the stages seeing it: what was known of the number is of another file. */
+static inline int penstock_opened_unseen(int fd) {
+  if (fd >= 0 && penstock_keeps_books())
+    penstock_fd_forget(fd);
+  return fd;
+}
 
 /* Bytes of all pieces; to be asked when the kernel has read them. */
 uint64_t penstock_iov_bytes(const struct iovec *iov, int count);
