@@ -6,8 +6,13 @@ Invariants:
 2. These functions name places; they create nothing and need no name service unless HOME is unset.
 """
 
+from __future__ import annotations
+
 import os
-from collections.abc import Mapping
+
+TYPE_CHECKING = False  # typing's, without importing it
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SITE_CONFIG = "/etc/penstock/penstock.toml"
 

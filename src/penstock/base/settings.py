@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from penstock.base import places, units
 from penstock.base.errors import DeniedError, UsageError
 
+STAGES = ("record", "pass")
 ANYWHERE = ("command line", "environment", "file")
 
 
@@ -129,6 +130,20 @@ RATE = Type("rate", _measure(units.parse_rate), units.exact_rate)
 PATH = Type("absolute path", _path, str)
 LIST = Type("list of texts", _list, ":".join)
 
+
+def stages_type() -> Type:
+    """A list of stages."""
+
+    def read(value: Any) -> tuple[str, ...]:
+        found = _list(value)
+        for word in found:
+            if word not in STAGES:
+                raise UsageError(f"{word!r} is none of the stages {', '.join(STAGES)}")
+        return found
+
+    return Type("list of stages", read, ":".join)
+
+
 SCHEMA = (
     Setting(
         "state_dir",
@@ -167,6 +182,43 @@ SCHEMA = (
         "",
         "Folder of the index over the history, on a disk of this node. Empty: the cache folder if "
         "that is local, else a temporary file.",
+    ),
+    Setting(
+        "board.dir",
+        PATH,
+        "",
+        "Folder of the shared memory of running jobs, of one user alone, on a tmpfs. Empty: "
+        "`/dev/shm/penstock-UID`, or in `/tmp` where that cannot be used.",
+    ),
+    Setting(
+        "board.max_size",
+        SIZE,
+        "64MiB",
+        "How much shared memory a job may use on a node; it is taken in steps, as the job needs it.",
+    ),
+    Setting(
+        "record.files_max",
+        WHOLE,
+        "16384",
+        "How many files of one process are recorded each by itself; what is above is summed by directory.",
+    ),
+    Setting(
+        "record.sample_every",
+        WHOLE,
+        "64",
+        "Of the calls on one file, this many to one are timed, after the first few; reports scale the time.",
+    ),
+    Setting(
+        "run.stages",
+        stages_type(),
+        "record",
+        "What is done to calls, in a list: `record` (count them), `pass` (nothing).",
+    ),
+    Setting(
+        "run.mounts",
+        LIST,
+        "",
+        "File systems under control, besides what is recorded anyway (`penstock run --mount`).",
     ),
     Setting("report.top", WHOLE, "8", "How many files the report on the screen names."),
     Setting(

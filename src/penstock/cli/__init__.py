@@ -4,23 +4,31 @@
 A verb's module imports nothing heavy at its head: `penstock --help` reads them all.
 """
 
-import argparse
-import importlib
+from __future__ import annotations
+
 import os
-import pkgutil
 import sys
 
 from penstock import __version__
 from penstock.base.errors import PenstockError
 
+TYPE_CHECKING = False  # typing's, without importing it
+if TYPE_CHECKING:
+    import argparse
+
 
 def verbs() -> list[str]:
     """The names of all verbs: the modules of this package."""
+    import pkgutil
+
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 
 def make_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The whole parser, or (quicker) the one with a single verb filled in."""
+    import argparse
+    import importlib
+
     parser = argparse.ArgumentParser(
         prog="penstock",
         description="An I/O control plane for parallel file systems.",
@@ -45,6 +53,10 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Parse, call the verb, and turn errors into one sentence and an exit status."""
     words = sys.argv[1:] if argv is None else argv
+    if words[:1] == ["run"]:
+        from penstock.cli import run
+
+        run.quickly(words[1:])
     first = next((w for w in words if not w.startswith("-")), None)
     args = make_parser(first if first in verbs() else None).parse_args(words)
     try:

@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+/* See agent.h. */
+#include "launch/agent.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "launch/frames.h"
+
+enum {
+  TICK_MIN_MS = 20,
+  TICK_MAX_MS = 500,
+  FIRST_FRAME_MS = 10000,      /* the next after twice the time, and so on */
+  FRAME_EVERY_MAX_MS = 3600000,
+  LOOK_EVERY_MS = 1000,
+  GRACE_MS = 1000,             /* for the other ranks of a node to end with ours */
+  LINGER_MS = 30000,           /* for ranks that have not begun when all others ended */
+  DEAD_CHUNKS = 256,           /* so many are worth giving back */
+};
+
+static int64_t now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static uint64_t real_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void sleep_ms(int ms) { nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL); }
+
+void penstock_note(const struct penstock_wishes *wishes, const char *format, ...) {
+  char path[PATH_MAX], line[1024], when[32];
+  struct tm tm;
+  time_t now = time(NULL);
+  const char *chosen = getenv("PENSTOCK_LOG");
+  if (snprintf(path, sizeof path, "%s%s", chosen && *chosen ? chosen : wishes->state,
+               chosen && *chosen ? "" : "/penstock.log") >= (int)sizeof path)
+    return;
+  strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
+  int size = snprintf(line, sizeof line, "%s penstock-run[%d]: ", when, (int)getpid());
+  va_list list;
+  va_start(list, format);
+  size += vsnprintf(line + size, sizeof line - (size_t)size, format, list);
+  va_end(list);
+  size = size > (int)sizeof line - 2 ? (int)sizeof line - 2 : size;
+  line[size++] = '\n';
+  int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+  if (fd >= 0 && write(fd, line, (size_t)size) < 0)
+    size = 0; /* a log that cannot be written is no reason for anything */
+  if (fd >= 0)
+    close(fd);
+}
+
+/* ---- frames ---- */
+
+int penstock_write_frames(struct penstock_watch *w, const struct penstock_wishes *wishes, const char *node,
+                          const uint8_t *only, bool final, const char *reason, const struct penstock_pack *more,
+                          uint32_t *living) {
+  struct penstock_picture picture = {0};
+  struct penstock_pack p = {0};
+  struct penstock_mounts mounts;
+  struct penstock_blob *layouts = NULL;
+  int error = penstock_harvest(w, &picture, living);
+  if (error)
+    return error;
+  penstock_mounts_read(&mounts);
+  if (final)
+    layouts = penstock_layouts_read(&picture, &mounts);
+  struct penstock_frame_facts facts = {
+    .node = node,
+    .time_ns = real_ns(),
+    .offset_ns = w->head.monotonic_offset_ns,
+    .run = w->head.run,
+    .lost = w->lost,
+    .damaged = w->damaged,
+    .mounts = &mounts,
+    .layouts = layouts,
+    .reason = reason,
+  };
+  penstock_frames_node(&p, &picture, &facts, only);
+  if (more)
+    penstock_pack_bytes(&p, more->data, more->size);
+  error = p.failed ? -ENOMEM : p.size ? penstock_segment_append(wishes->history, node, wishes->group, p.data, p.size) : 0;
+  penstock_layouts_free(layouts, picture.file_count);
+  penstock_mounts_free(&mounts);
+  penstock_picture_free(&picture);
+  free(p.data);
+  return error;
+}
+
+static const char *user_name(char ret[64]) {
+  const char *name = getenv("LOGNAME");
+  if (!name || !*name)
+    name = getenv("USER");
+  snprintf(ret, 64, "%s", name ? name : "");
+  FILE *file = *ret ? NULL : fopen("/etc/passwd", "re");
+  for (struct passwd *row; file && (row = fgetpwent(file));)
+    if (row->pw_uid == getuid()) {
+      snprintf(ret, 64, "%s", row->pw_name);
+      break;
+    }
+  if (file)
+    fclose(file);
+  return ret;
+}
+
+static void write_begin(const struct penstock_launch *l, const char *cwd, uint64_t start_ns) {
+  struct penstock_pack p = {0};
+  char user[64];
+  struct penstock_begin_facts facts = {
+    .job = l->job.job,
+    .job_source = l->job.source,
+    .step = l->job.step,
+    .node = l->job.node,
+    .user = user_name(user),
+    .uid = getuid(),
+    .launcher = l->launcher,
+    .argv = l->argv,
+    .cwd = cwd,
+    .start_ns = start_ns,
+    .ranks = l->job.size,
+  };
+  penstock_frame_begin(&p, l->job.run, &facts);
+  int error = p.failed ? -ENOMEM : penstock_segment_append(l->wishes.history, l->job.node, l->wishes.group, p.data, p.size);
+  if (error)
+    penstock_note(&l->wishes, "the history %s cannot be written (%s)", l->wishes.history, strerror(-error));
+  free(p.data);
+}
+
+/* ---- what is to be done from time to time ---- */
+
+struct rhythm {
+  int tick_ms;
+  int64_t next_look_ms, next_frame_ms, frame_every_ms;
+};
+
+static struct rhythm begin_rhythm(void) {
+  return (struct rhythm){TICK_MIN_MS, now_ms() + LOOK_EVERY_MS, now_ms() + FIRST_FRAME_MS, FIRST_FRAME_MS};
+}
+
+/* Room for the board, chunks of the dead back, a frame now and then. */
+static void tick(struct penstock_launch *l, struct penstock_watch *w, struct rhythm *r, uint32_t *living) {
+  if (!w->agent)
+    return;
+  int grew = penstock_board_grow(&w->board);
+  r->tick_ms = grew > 0 ? TICK_MIN_MS : r->tick_ms * 2 > TICK_MAX_MS ? TICK_MAX_MS : r->tick_ms * 2;
+  int64_t now = now_ms();
+  if (now >= r->next_look_ms || (grew < 0 && now >= r->next_look_ms - LOOK_EVERY_MS / 2)) {
+    r->next_look_ms = now + LOOK_EVERY_MS;
+    if (penstock_watch_look(w, living) == 0 && w->dead_chunks >= DEAD_CHUNKS)
+      penstock_give_back(w);
+    if (w->used_chunks > w->chunk_count / 4)
+      r->tick_ms = TICK_MIN_MS;
+  }
+  if (now >= r->next_frame_ms) {
+    r->frame_every_ms = r->frame_every_ms * 2 > FRAME_EVERY_MAX_MS ? FRAME_EVERY_MAX_MS : r->frame_every_ms * 2;
+    r->next_frame_ms = now + r->frame_every_ms;
+    penstock_write_frames(w, &l->wishes, l->job.node, NULL, false, NULL, NULL, living);
+  }
+}
+
+/* ---- starting the program ---- */
+
+_Noreturn void penstock_become(const char *who, char **argv, char **environment) {
+  environ = environment;
+  execvp(argv[0], argv);
+  int status = errno == ENOENT ? 127 : 126;
+  const char *why = errno == ENOENT && !strchr(argv[0], '/') ? "command not found" : strerror(errno);
+  dprintf(2, "%s: %s: %s\n", who, argv[0], why);
+  _exit(status);
+}
+
+static pid_t start(struct penstock_launch *l, const sigset_t *mask, const struct sigaction *on_child) {
+  pid_t us = getpid(), child = fork();
+  if (child)
+    return child;
+  if (l->die_with_us) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != us)
+      _exit(128 + SIGKILL);
+  }
+  if (l->plain_signals) {
+    signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
+  }
+  sigaction(SIGCHLD, on_child, NULL);
+  sigprocmask(SIG_SETMASK, mask, NULL);
+  penstock_become(l->launcher, l->argv, l->environment);
+}
+
+/* Close all descriptors but ours, so that pipes end when the program ends them; standard ones become /dev/null. */
+static void let_go(const struct penstock_watch *w, bool keep_error) {
+  int keep[] = {w->control, w->usage, w->agent ? w->board.usage : -1};
+  int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int fd = 0; null >= 0 && fd < (keep_error ? 2 : 3); fd++)
+    dup2(null, fd);
+  for (int i = 0; i < 3; i++) /* sort */
+    for (int j = i + 1; j < 3; j++)
+      if (keep[j] < keep[i]) {
+        int swap = keep[i];
+        keep[i] = keep[j];
+        keep[j] = swap;
+      }
+  unsigned from = 3;
+  for (int i = 0; i < 3; i++)
+    if (keep[i] >= (int)from) {
+      if ((unsigned)keep[i] > from)
+        syscall(SYS_close_range, from, (unsigned)keep[i] - 1, 0);
+      from = (unsigned)keep[i] + 1;
+    }
+  syscall(SYS_close_range, from, ~0u, 0);
+  if (chdir("/"))
+    return; /* then the folder stays held */
+}
+
+/* ---- waiting for it ---- */
+
+/* Stop as the program did, until the shell goes on. */
+static void stop_too(int sig, pid_t child) {
+  sigset_t one;
+  signal(sig, SIG_DFL);
+  sigemptyset(&one);
+  sigaddset(&one, sig);
+  raise(sig);
+  sigprocmask(SIG_UNBLOCK, &one, NULL);
+  sigprocmask(SIG_BLOCK, &one, NULL);
+  kill(child, SIGCONT);
+}
+
+/* True when the program ended, with its status. */
+static bool has_ended(pid_t child, int *status) {
+  for (;;) {
+    pid_t which = waitpid(child, status, WNOHANG | WUNTRACED);
+    if (which != child)
+      return which < 0 && errno == ECHILD && (*status = 0, true);
+    if (!WIFSTOPPED(*status))
+      return true;
+    int sig = WSTOPSIG(*status);
+    if (sig == SIGTSTP || sig == SIGTTIN || sig == SIGTTOU)
+      stop_too(sig, child);
+  }
+}
+
+/* A signal that is about ending: the step may be killed soon. */
+static bool announces_end(int sig) {
+  return sig == SIGTERM || sig == SIGINT || sig == SIGHUP || sig == SIGXCPU || sig == SIGUSR1 || sig == SIGUSR2;
+}
+
+static int wait_for(struct penstock_launch *l, struct penstock_watch *w, pid_t child) {
+  struct rhythm r = begin_rhythm();
+  sigset_t all;
+  uint32_t living;
+  int status = 0;
+  sigfillset(&all);
+  while (!has_ended(child, &status)) {
+    siginfo_t info;
+    struct timespec wait = {.tv_sec = r.tick_ms / 1000, .tv_nsec = r.tick_ms % 1000 * 1000000L};
+    int sig = sigtimedwait(&all, &info, w->agent ? &wait : NULL);
+    if (sig < 0)
+      tick(l, w, &r, &living);
+    if (sig <= 0 || sig == SIGCHLD || info.si_code > 0)
+      continue;
+    if (sig >= SIGRTMIN)
+      sigqueue(child, sig, info.si_value);
+    else
+      kill(child, sig);
+    if (w->agent && announces_end(sig))
+      penstock_write_frames(w, &l->wishes, l->job.node, NULL, false, NULL, NULL, &living);
+  }
+  return status;
+}
+
+/* ---- the end ---- */
+
+static uint32_t ranks_seen(const struct penstock_watch *w, const struct penstock_picture *p) {
+  uint32_t count = 0;
+  (void)w;
+  for (uint32_t i = 0; i < p->process_count; i++) {
+    bool first = p->processes[i].rank >= 0;
+    for (uint32_t j = 0; first && j < i; j++)
+      first = p->processes[j].rank != p->processes[i].rank;
+    count += first;
+  }
+  return count;
+}
+
+/* Are there ranks of this node that nothing was seen of yet? */
+static bool ranks_missing(const struct penstock_launch *l, struct penstock_watch *w) {
+  struct penstock_picture p;
+  uint32_t living;
+  if (!l->job.ranked || l->job.local_size < 2 || penstock_harvest(w, &p, &living))
+    return false;
+  uint32_t seen = ranks_seen(w, &p);
+  penstock_picture_free(&p);
+  return seen < l->job.local_size;
+}
+
+/* Write what holds at the end, and put the board away unless that failed. */
+static void finish(struct penstock_launch *l, struct penstock_watch *w, const struct penstock_pack *more) {
+  uint32_t living;
+  int error = penstock_write_frames(w, &l->wishes, l->job.node, NULL, true, NULL, more, &living);
+  if (error)
+    penstock_note(&l->wishes, "the record of run at %s stays there (%s); penstock runs collect brings it in", w->path,
+                  strerror(-error));
+  else if (!living)
+    penstock_board_put_away(w, l->job.ranked);
+}
+
+/* Overwrite what /proc shows of our environment: job managers find processes by it. */
+static void clear_environment(void) {
+  for (char **at = environ; at && *at; at++)
+    memset(*at, 0, strlen(*at));
+  clearenv();
+}
+
+/* The collector: a process of its own, which stays until the last of the job's processes is gone. */
+static void detach(struct penstock_launch *l, struct penstock_watch *w) {
+  pid_t middle = fork();
+  if (middle) {
+    if (middle > 0)
+      waitpid(middle, NULL, 0);
+    return;
+  }
+  setsid();
+  if (fork())
+    _exit(0);
+  let_go(w, false);
+  prctl(PR_SET_NAME, "penstock-collect");
+  clear_environment();
+  struct rhythm r = begin_rhythm();
+  uint32_t living = 1;
+  int64_t give_up_ms = now_ms() + LINGER_MS;
+  sigset_t all;
+  sigfillset(&all);
+  for (;;) {
+    int64_t now = now_ms();
+    if (penstock_watch_look(w, &living) == 0 && !living && (now >= give_up_ms || !ranks_missing(l, w)))
+      break;
+    if (living)
+      give_up_ms = now + LINGER_MS;
+    tick(l, w, &r, &living);
+    struct timespec wait = {.tv_nsec = 50 * 1000000L};
+    int sig = sigtimedwait(&all, NULL, &wait);
+    if (sig > 0 && announces_end(sig))
+      penstock_write_frames(w, &l->wishes, l->job.node, NULL, true, NULL, NULL, &living);
+  }
+  finish(l, w, NULL);
+  _exit(0);
+}
+
+static _Noreturn void end_as(int status) {
+  if (WIFEXITED(status))
+    _exit(WEXITSTATUS(status));
+  int sig = WTERMSIG(status);
+  sigset_t one;
+  setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+  prctl(PR_SET_DUMPABLE, 0);
+  signal(sig, SIG_DFL);
+  sigemptyset(&one);
+  sigaddset(&one, sig);
+  raise(sig);
+  sigprocmask(SIG_UNBLOCK, &one, NULL);
+  _exit(128 + sig);
+}
+
+/* The others of this node end with us if all is well: give them a moment. */
+static uint32_t wait_for_others(const struct penstock_launch *l, struct penstock_watch *w, int status) {
+  uint32_t living = 0;
+  bool all_well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  int64_t until_ms = now_ms() + (l->job.ranked && all_well ? GRACE_MS : 0);
+  for (int ms = 1; penstock_watch_look(w, &living) == 0 && living && now_ms() < until_ms; ms = ms < 50 ? ms * 2 : ms)
+    sleep_ms(ms);
+  return living;
+}
+
+static void finish_nested(struct penstock_launch *l, struct penstock_watch *w, const struct penstock_pack *end) {
+  uint32_t living;
+  int error = penstock_write_frames(w, &l->wishes, l->job.node, l->job.run, true, NULL, end, &living);
+  if (error)
+    penstock_note(&l->wishes, "a nested run could not be recorded (%s)", strerror(-error));
+}
+
+_Noreturn void penstock_agent_run(struct penstock_launch *l, struct penstock_watch *w) {
+  sigset_t all, mask;
+  char cwd[PATH_MAX];
+  uint64_t start_ns = real_ns();
+  if (!getcwd(cwd, sizeof cwd))
+    *cwd = 0;
+  sigfillset(&all);
+  sigprocmask(SIG_BLOCK, &all, &mask);
+  struct sigaction on_child;
+  sigaction(SIGCHLD, &(struct sigaction){.sa_handler = SIG_DFL}, &on_child);
+  pid_t child = start(l, &mask, &on_child);
+  if (child < 0) {
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+    penstock_board_put_away(w, false);
+    penstock_become(l->launcher, l->argv, l->environment);
+  }
+  let_go(w, l->verbose);
+  write_begin(l, cwd, start_ns);
+  int status = wait_for(l, w, child);
+  struct penstock_pack end = {0};
+  penstock_frame_end(&end, l->job.run, l->job.node, status, real_ns());
+  if (!w->agent) {
+    finish_nested(l, w, &end);
+    end_as(status);
+  }
+  uint32_t living = wait_for_others(l, w, status);
+  bool more_to_come = living || ranks_missing(l, w);
+  if (more_to_come) {
+    penstock_write_frames(w, &l->wishes, l->job.node, NULL, true, NULL, &end, &living);
+    detach(l, w);
+  } else {
+    finish(l, w, &end);
+    penstock_collect(l->base, &l->wishes, l->job.node, l->board);
+  }
+  if (l->verbose) {
+    char hex[33];
+    penstock_run_hex(hex, l->job.run);
+    dprintf(2, "penstock: recorded; penstock report %.12s shows it\n", hex);
+  }
+  end_as(status);
+}
+
+/* ---- boards that others left ---- */
+
+static bool collect_one(const char *path, const struct penstock_wishes *wishes, const char *node) {
+  struct penstock_watch w;
+  uint32_t living = 0;
+  if (penstock_watch_open(&w, path, true))
+    return false;
+  int error = penstock_write_frames(&w, wishes, node, NULL, true, NULL, NULL, &living);
+  if (!error && !living)
+    penstock_board_put_away(&w, false);
+  penstock_watch_close(&w);
+  return !error;
+}
+
+int penstock_collect(const char *base, const struct penstock_wishes *wishes, const char *node, const char *except) {
+  DIR *folder = opendir(base);
+  int count = 0;
+  for (struct dirent *entry; folder && (entry = readdir(folder));) {
+    char path[PENSTOCK_BOARDS_PATH_MAX + 256];
+    snprintf(path, sizeof path, "%s/%s", base, entry->d_name);
+    /* RUN-NODE: 32 and 16 hexadecimal digits */
+    if (strspn(entry->d_name, "0123456789abcdef-") == 49 && !entry->d_name[49] && !(except && strcmp(path, except) == 0))
+      count += collect_one(path, wishes, node);
+  }
+  if (folder)
+    closedir(folder);
+  return count;
+}

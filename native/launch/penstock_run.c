@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+/* penstock-run [options] [--] command [argument ...]
+
+   Runs a command under Penstock: what a launcher starts on every node (srun penstock-run ./app).  Static, so that it
+   starts anywhere and at once.  The first on a node makes the job's board and is its agent (agent.h); the others find
+   the board and become the command.
+
+   Invariants:
+   1. Whatever is missing or broken, the command runs.
+   2. Where the board is there: at most six path look-ups besides the search for the command.
+   3. The command's environment gains LD_PRELOAD (ahead of what is in it), PENSTOCK_BOARD and PENSTOCK_RUN, no more. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "launch/agent.h"
+
+#ifndef PENSTOCK_VERSION
+#define PENSTOCK_VERSION ""
+#endif
+
+static const char HELP[] =
+  "usage: penstock-run [options] [--] command [argument ...]\n"
+  "\n"
+  "Runs a command under Penstock, as one of a job's ranks.\n"
+  "\n"
+  "  srun penstock-run ./app          each node's ranks share one board; penstock report shows the job\n"
+  "  mpirun -n 8 penstock-run ./app\n"
+  "\n"
+  "options:\n"
+  "  --set NAME=VALUE   one setting, over all files (penstock config show lists them)\n"
+  "  --help, --version\n"
+  "PENSTOCK_DISABLE=1 in the environment: the command runs alone.\n";
+
+struct options {
+  const char *set[64];
+  int set_count;
+  bool is_run, verbose; /* is_run: `penstock run` has become us */
+  char **argv;
+};
+
+static _Noreturn void usage(const char *what, const char *word) {
+  dprintf(2, "penstock-run: %s%s; penstock-run --help tells more\n", what, word);
+  _exit(2);
+}
+
+static struct options parse(int argc, char **argv) {
+  struct options o = {0};
+  int i = 1;
+  for (; i < argc && argv[i][0] == '-'; i++) {
+    if (strcmp(argv[i], "--") == 0) {
+      i++;
+      break;
+    }
+    if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+      fputs(HELP, stdout);
+      exit(0);
+    }
+    if (strcmp(argv[i], "--version") == 0) {
+      puts("penstock-run " PENSTOCK_VERSION);
+      exit(0);
+    }
+    if (strcmp(argv[i], "--as-penstock-run-verb") == 0)
+      o.is_run = true;
+    else if (strcmp(argv[i], "-v") == 0)
+      o.verbose = true;
+    else if (strcmp(argv[i], "--set") == 0 && i + 1 < argc && o.set_count < 64)
+      o.set[o.set_count++] = argv[++i];
+    else
+      usage("no option is called ", argv[i]);
+  }
+  if (i >= argc)
+    usage("which command? penstock-run ./app", "");
+  o.argv = argv + i;
+  return o;
+}
+
+/* PREFIX/lib/penstock/NAME, for us at PREFIX/bin/penstock-run: false when it is not there. */
+static bool find_library(char *ret, size_t room, const char *name) {
+  ssize_t size = readlink("/proc/self/exe", ret, room - 1);
+  if (size <= 0)
+    return false;
+  ret[size] = 0;
+  for (int up = 0; up < 2; up++) {
+    char *slash = strrchr(ret, '/');
+    if (!slash)
+      return false;
+    *slash = 0;
+  }
+  size_t prefix = strlen(ret);
+  return (size_t)snprintf(ret + prefix, room - prefix, "/lib/penstock/%s", name) < room - prefix && access(ret, R_OK) == 0;
+}
+
+static void preload(const char *library) {
+  const char *before = getenv("LD_PRELOAD");
+  char *all = NULL;
+  if (before && strstr(before, library))
+    return;
+  if (before && *before && asprintf(&all, "%s:%s", library, before) > 0)
+    setenv("LD_PRELOAD", all, 1);
+  else
+    setenv("LD_PRELOAD", library, 1);
+  free(all);
+}
+
+/* The rules for which files are under control: noise, and the mounts that were named. */
+static uint32_t rules(const struct penstock_wishes *w, struct penstock_prefix *ret) {
+  uint32_t count = penstock_board_noise(ret, PENSTOCK_PREFIXES_MAX);
+  for (uint32_t i = 0; i < w->mount_count && count < PENSTOCK_PREFIXES_MAX; i++)
+    if (!penstock_board_rule(&ret[count], w->mounts[i], PENSTOCK_UNDER_RECORD | PENSTOCK_UNDER_MOUNT, 0))
+      count++;
+  return count;
+}
+
+static int take_board(struct penstock_launch *l, struct penstock_watch *w) {
+  struct penstock_prefix prefixes[PENSTOCK_PREFIXES_MAX];
+  struct penstock_board_plan plan = {
+    .stages = l->wishes.stages,
+    .otherwise = PENSTOCK_UNDER_RECORD,
+    .record_files_max = l->wishes.files_max,
+    .record_sample_every = l->wishes.sample_every,
+    .usage_max_bytes = l->wishes.board_max_bytes,
+    .prefixes = prefixes,
+    .prefix_count = rules(&l->wishes, prefixes),
+  };
+  memcpy(plan.run, l->job.run, sizeof plan.run);
+  return penstock_board_take(w, l->base, l->board, &plan);
+}
+
+/* Where the board is or should be; false when there is no place for one. */
+static bool choose_board(struct penstock_launch *l) {
+  int error = penstock_boards_folder(l->base, l->wishes.board_dir);
+  if (!error)
+    error = penstock_board_path(l->board, l->base, l->job.run, l->job.node);
+  if (error)
+    penstock_note(&l->wishes, "there is no place for a board (%s); the program runs without", strerror(-error));
+  return !error;
+}
+
+static void name_run(const struct penstock_launch *l) {
+  char hex[33];
+  penstock_run_hex(hex, l->job.run);
+  setenv("PENSTOCK_RUN", hex, 1);
+  setenv("PENSTOCK_BOARD", l->board, 1);
+}
+
+/* The quick way for a rank: is its board where it lies without further settings?  Then the environment names it. */
+static bool join(struct penstock_launch *l) {
+  const char *chosen = getenv("PENSTOCK_BOARD_DIR");
+  if (chosen && *chosen)
+    snprintf(l->base, sizeof l->base, "%s", chosen);
+  else
+    snprintf(l->base, sizeof l->base, "/dev/shm/penstock-%u", (unsigned)geteuid());
+  if (penstock_board_path(l->board, l->base, l->job.run, l->job.node) || !penstock_board_served(l->board))
+    return false;
+  name_run(l);
+  return true;
+}
+
+int main(int argc, char **argv) {
+  static struct penstock_launch l;
+  static struct penstock_watch w = {.control = -1, .usage = -1};
+  char library[PATH_MAX];
+  struct options o = parse(argc, argv);
+  const char *disable = getenv("PENSTOCK_DISABLE"), *served = getenv("PENSTOCK_BOARD");
+  l.launcher = o.is_run ? "penstock run" : "penstock-run";
+  l.argv = o.argv;
+  l.verbose = o.verbose;
+  l.plain_signals = o.is_run;
+  l.die_with_us = !o.is_run;
+  if (disable && *disable && strcmp(disable, "0") != 0)
+    penstock_become(l.launcher, o.argv, environ);
+  bool found = find_library(library, sizeof library, "libpenstock.so");
+  bool in_run = served && *served == '/' && strlen(served) < sizeof l.board && penstock_board_served(served);
+  if (found && in_run && !o.is_run && getenv("PENSTOCK_RUN")) {
+    preload(library);
+    penstock_become(l.launcher, o.argv, environ);
+  }
+  penstock_job_read(&l.job, o.is_run);
+  if (found && !o.is_run && join(&l)) {
+    preload(library);
+    penstock_become(l.launcher, o.argv, environ);
+  }
+  penstock_wishes_read(&l.wishes);
+  for (int i = 0; i < o.set_count; i++)
+    penstock_wishes_set(&l.wishes, o.set[i]);
+  penstock_wishes_settle(&l.wishes);
+  if (!found) {
+    penstock_note(&l.wishes, "%s is missing; the program runs without", library);
+    penstock_become(l.launcher, o.argv, environ);
+  }
+  int error = -ENOENT;
+  if (in_run) {
+    l.nested = true;
+    strcpy(l.board, served);
+    error = penstock_watch_open(&w, served, false);
+  }
+  if (error && choose_board(&l))
+    error = take_board(&l, &w);
+  if (error && error != -EWOULDBLOCK) {
+    penstock_note(&l.wishes, "no board could be made at %s (%s); the program runs without", l.board, strerror(-error));
+    penstock_become(l.launcher, o.argv, environ);
+  }
+  preload(library);
+  name_run(&l);
+  if (error)
+    penstock_become(l.launcher, o.argv, environ);
+  l.environment = environ;
+  penstock_agent_run(&l, &w);
+}

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a program and record what it does with storage.
+
+penstock run -- python train.py
+penstock run --mount /scratch -- mpirun -n 8 ./app
+
+Exit status, signals, streams and terminal are the program's own.  On several nodes, start the program itself through
+penstock-run: srun penstock-run ./app.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False  # typing's, without importing it
+if TYPE_CHECKING:
+    import argparse
+
+HELP = "run a program and record what it does with storage"
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--mount",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a file system under control, besides what is recorded anyway",
+    )
+    parser.add_argument(
+        "--stages", metavar="A:B", help="what is done to calls: record, pass (the default is record)"
+    )
+    parser.add_argument("--no-record", action="store_true", help="record nothing")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say at the end where the record is")
+    from penstock.cli import _common
+
+    _common.add_settings(parser)
+    parser.add_argument("command", metavar="COMMAND", help="the program; put -- before it")
+    parser.add_argument("arguments", nargs="...", metavar="ARGUMENT", help="what it is called with")
+
+
+def quickly(words: list[str]) -> None:
+    """Start the program at once where nothing but the command was said, here, in a file, or by a variable: each
+    module that is loaded costs look-ups on what is often a busy file system.  Else return."""
+    from penstock.base import places
+
+    said = {name for name in os.environ if name.startswith("PENSTOCK_")} - launch_variables()
+    if words[:1] != ["--"] or len(words) < 2 or said:
+        return
+    if os.path.exists(places.SITE_CONFIG) or os.path.exists(places.user_config(os.environ)):  # noqa: PTH110
+        return
+    from penstock.control import launch
+
+    launch.run({}, words[1:])
+
+
+def launch_variables() -> set[str]:
+    """Variables that need no checking here: paths, and what a run sets for the programs in it."""
+    return {"PENSTOCK_" + name for name in ("STATE_DIR", "HISTORY_DIR", "RUN", "BOARD", "LOG", "DISABLE")}
+
+
+def run(args: argparse.Namespace) -> int:
+    from penstock.base import settings
+    from penstock.cli import _common
+    from penstock.control import launch
+
+    if args.stages is not None:
+        args.set.append(f"run.stages={args.stages}")
+    held = dict(_common.settings_of(args))
+    if args.no_record:
+        held["run.stages"] = tuple(stage for stage in held["run.stages"] if stage != "record")
+    if args.mount:
+        named = settings.BY_NAME["run.mounts"].type.read(":".join(args.mount))
+        held["run.mounts"] = (*held["run.mounts"], *named)
+    launch.run(held, [args.command, *args.arguments], args.verbose)
