@@ -104,3 +104,21 @@ def test_errors_are_one_sentence(run_penstock: Any, words: list[str], status: in
     assert (shown.returncode, shown.stdout) == (status, "")
     assert shown.stderr.startswith(f"penstock report: {sentence}")
     assert len(shown.stderr.splitlines()) == 1
+
+
+def test_page(run_penstock: Any, history: Path, tmp_path: Path) -> None:
+    shown = run_penstock("report", "--html", str(tmp_path / "job.html"))
+
+    text = (tmp_path / "job.html").read_text()
+    assert (shown.returncode, shown.stdout) == (0, "")
+    assert shown.stderr == f"penstock: wrote {tmp_path}/job.html\n"
+    assert text.startswith("<!DOCTYPE html>")
+    assert text.count("<svg") == 7
+    assert "/scratch/ann/out.0007" in text
+
+
+def test_page_that_cannot_be_written(run_penstock: Any, history: Path) -> None:
+    shown = run_penstock("report", "--html", "/proc/no/page.html")
+
+    assert shown.returncode == 12
+    assert shown.stderr.startswith("penstock report: the page /proc/no/page.html cannot be written")

@@ -77,7 +77,7 @@ def test_a_run_without_counts_is_partial() -> None:
         (b"/usr/bin/python3.11", [b"python", b"train.py", b"--lr", b"3"], "train.py"),
         (b"/usr/bin/python3.11", [b"python", b"-u", b"-W", b"ignore", b"/a/train.py"], "train.py"),
         (b"/usr/bin/python3", [b"python", b"-m", b"torch.distributed.run"], "torch.distributed.run"),
-        (b"/usr/bin/python3", [b"python", b"-c", b"print()"], "python3"),
+        (b"/usr/bin/python3", [b"python", b"-c", b"print()"], "python3 -c"),
         (b"/usr/bin/bash", [b"bash", b"job.sh"], "job.sh"),
         (b"/a/app (deleted)", [b"app"], "app"),
         (b"", [b"/x/\xff"], "\\xff"),
@@ -99,6 +99,7 @@ def test_program_is_the_ranks_never_the_launcher() -> None:
 
     assert merge.program(run) == "ior"
     assert merge.program(merge.merge(made.run_of(), [made.begin(argv=[b"./a.out"])])) == "a.out"
+    assert merge.program(merge.merge(made.run_of(), [made.begin(argv=[b"mpirun", b"./a.out"])])) == ""
 
 
 def test_every_word_has_a_sentence_and_a_hint() -> None:

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text that programs chose, made safe to show: paths, arguments, names."""
 
-import unicodedata
-
-# Categories of characters that are not seen, or change how others are seen.
-_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-
 
 def visible(text: bytes | str) -> str:
     """Text that a program chose, safe to show: what is not UTF-8 or not visible stands as \\x.. or \\u....,
     a backslash as two."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "surrogateescape")
+    if text.isprintable() and "\\" not in text:
+        return text
     return "".join(_visible(char) for char in text)
 
 
@@ -21,9 +18,9 @@ def _visible(char: str) -> str:
         return "\\\\"
     if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8
         return f"\\x{code - 0xDC00:02x}"
-    if unicodedata.category(char) in _INVISIBLE:
-        return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    return char
+    if char.isprintable():
+        return char
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def cut(text: str, width: int) -> str:

@@ -42,13 +42,26 @@ def run(args: argparse.Namespace) -> int:
 
     history = History(_common.settings_of(args), _common.note, show_progress)
     found = facts.gather(history.load(history.find(args.which)))
-    if args.csv:
+    if args.html:
+        _write_page(found, args)
+    elif args.csv:
         table.write_csv(found, sys.stdout)
     elif args.json:
         _common.print_json(table.document(found))
     else:
         _show(found, args)
     return 0
+
+
+def _write_page(found: "Facts", args: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from penstock.report import page
+
+    small = _common.settings_of(args)["report.small_request"]
+    top = sys.maxsize if args.files else page.TOP if args.top is None else max(args.top, 0)
+    page.write(Path(args.html), page.page(found, top, small))
+    _common.note(f"wrote {args.html}")
 
 
 def _show(found: "Facts", args: argparse.Namespace) -> None:

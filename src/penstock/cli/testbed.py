@@ -143,6 +143,7 @@ def up(args: argparse.Namespace) -> int:
         print(f"""
 use it       cd {where}
 one more     penstock testbed mount DIR{option}
+as Lustre    export PATH={state.folder}/bin:$PATH; lfs df {where}; lctl get_param osc.*.kbytesavail
 trouble      penstock testbed set ost.0.slowdown=10{option}; penstock testbed fail ost.1{option}
 stop it      penstock testbed down{option}        (its data stays in {state.folder})""")
     return 0

@@ -18,6 +18,12 @@ def bar(share: float, width: int = _BAR) -> str:
     return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")
 
 
+def exact(size_bytes: int) -> str:
+    """A size to the byte: `1 MiB`, `4097 B`."""
+    number = units.exact_size(size_bytes)
+    return f"{number} B" if number.isdigit() else f"{number[:-3]} {number[-3:]}"
+
+
 def plural(count: int, word: str) -> str:
     """A count and its noun."""
     ending = "" if count == 1 else "es" if word.endswith("s") else "s"
@@ -69,14 +75,20 @@ def _partial(facts: Facts) -> list[str]:
     if facts.run.unseen_ratio:
         share = units.show_ratio(facts.run.unseen_ratio, 1)
         lines.append(f"NOT SEEN: {share} of the requests that the file system counted on a node")
-    over = {name: count for name, count in facts.run.overflow.items() if name != "files" or not lines}
-    if over:
-        lines.append("did not fit: " + ", ".join(f"{visible(n)} {c:,}" for n, c in over.items()))
+    if over := overflow(facts):
+        lines.append(f"DID NOT FIT: {over}")
     return lines
+
+
+def overflow(facts: Facts) -> str:
+    """What did not fit the recorder's tables, and how much of it."""
+    return ", ".join(f"{count:,} {visible(name)}" for name, count in facts.run.overflow.items())
 
 
 def _time(facts: Facts) -> list[str]:
     whole = facts.life_ns
+    if not facts.run.nodes:
+        return []
     if not facts.workers:
         return ["No process used a file that is recorded (system folders and site-packages are not)."]
     use = facts.total
@@ -143,9 +155,7 @@ def _data(facts: Facts, small_bytes: int) -> list[str]:
         )
     lines.append(row("sequential requests", share(read.sequential, read), share(write.sequential, write)))
     total = read.calls + write.calls
-    common = [
-        f"{units.exact_size(size)} ({units.show_ratio(count, total)})" for size, count in facts.common_sizes
-    ]
+    common = [f"{exact(size)} ({units.show_ratio(count, total)})" for size, count in facts.common_sizes]
     if common:
         lines.append(f"  commonest sizes: {', '.join(common)}")
     return lines
@@ -156,7 +166,7 @@ def _metadata(facts: Facts) -> list[str]:
     calls = sum(op.calls for op in ops) or facts.total.opens + facts.total.metas
     if not calls:
         return []
-    most = ", ".join(f"{op.name} {op.calls:,}" for op in ops[:5] if op.calls)
+    most = ", ".join(f"{visible(op.name)} {op.calls:,}" for op in ops[:5] if op.calls)
     errors = sum(op.errors for op in ops)
     line = f"metadata: {calls:,} calls" + (f", {errors:,} failed" if errors else "")
     return [line + (f": {most}" if most else "")]

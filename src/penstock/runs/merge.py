@@ -213,7 +213,7 @@ def program_name(exe: bytes, argv: list[bytes]) -> tuple[int, str]:
     words = iter(argv[1:])
     for word in words:
         if word in (b"-c", b"-e"):
-            break
+            return (3 if shell else 0), f"{base} {word.decode()}"
         if word == b"-m":
             return 0, visible(next(words, b"")) or base
         if word in _TAKES_A_WORD:
@@ -238,7 +238,8 @@ def program(run: Run) -> str:
                 best = order
     if best is not None and best[1] < 3:
         return best[5]
-    return program_name(b"", run.begin.argv)[1] or (best[5] if best else "")
+    doubt, name = program_name(b"", run.begin.argv)
+    return name if doubt < 3 else ""
 
 
 def summarize(run: Run) -> Summary:

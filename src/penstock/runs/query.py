@@ -179,13 +179,13 @@ def whole_as_text(s: merge.Summary, run: merge.Run, found: list[merge.Partial]) 
         ("run", s.id),
         (
             "job",
-            f"{visible(s.job) or '–'} ({s.job_source or 'not known'})"
-            + (f", step {s.step}" if s.step else ""),
+            f"{visible(s.job) or '–'} ({visible(s.job_source) or 'not known'})"
+            + (f", step {visible(s.step)}" if s.step else ""),
         ),
         ("program", s.program or "–"),
         ("command", " ".join(visible(word) for word in run.begin.argv) or "–"),
         ("folder", visible(run.begin.cwd) or "–"),
-        ("user", s.user or "–"),
+        ("user", visible(s.user) or "–"),
         ("began", instant(s.start_ns)),
         ("ended", f"{instant(s.end_ns)} ({outcome(s)})" if s.ended else "not yet, or not seen"),
         ("nodes", ", ".join(map(visible, s.nodes)) or "–"),

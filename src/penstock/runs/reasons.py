@@ -8,6 +8,8 @@ makes.
 
 from typing import NamedTuple
 
+from penstock.base.text import visible
+
 
 class Meaning(NamedTuple):
     """A sentence and a hint; `{n}` is how much, `{s}` and the like follow it."""
@@ -54,7 +56,10 @@ REASONS = {
 
 def known(word: str) -> Meaning:
     """The meaning of a word; one that is not known speaks for itself."""
-    return REASONS.get(word, Meaning(word.replace("_", " ") or "it is partial for a reason not told", ""))
+    if word in REASONS:
+        return REASONS[word]
+    own = visible(word).replace("_", " ").replace("{", "{{").replace("}", "}}")
+    return Meaning(own or "it is partial for a reason not told", "")
 
 
 def sentence(word: str, count: int) -> str:

@@ -33,11 +33,10 @@ from penstock.targets.driver import (
     answer,
 )
 from penstock.targets.layouts import ALL, Component, Layout
-from penstock.targets.mounts import Mount
+from penstock.targets.mounts import TESTBED_TYPE, Mount
 from penstock.targets.params import Params
 
-LUSTRE, TESTBED = "lustre", "fuse.penstock"
-"""The types by which a mount is recognised: here and nowhere else."""
+LUSTRE_TYPE = "lustre"
 
 O_LOV_DELAY_CREATE = os.O_NOCTTY | os.O_ASYNC
 _NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | O_LOV_DELAY_CREATE
@@ -49,18 +48,18 @@ _SEEN_BY_CLIENT = b"read_bytes\0write_bytes\0ost_read\0ost_write\0"
 
 
 def detect(mount: Mount) -> "Lustre | None":
-    return Lustre(mount) if mount.type in (LUSTRE, TESTBED) else None
+    return Lustre(mount) if mount.type in (LUSTRE_TYPE, TESTBED_TYPE) else None
 
 
 def params_of(mount: Mount) -> Params:
-    if mount.type == TESTBED:
+    if mount.type == TESTBED_TYPE:
         return Params([Path(mount.source, "state", "sys", "fs", "lustre")])
     return Params.of_lustre()
 
 
 def fsname_of(mount: Mount) -> str:
     """`10.0.0.1@tcp:/scratch/sub` is of the file system scratch; of the testbed every name is right."""
-    if mount.type == TESTBED:
+    if mount.type == TESTBED_TYPE:
         return "*"
     return mount.source.rpartition(":/")[2].partition("/")[0]
 
@@ -277,7 +276,12 @@ def _has_layout(fd: int) -> bool:
 
 
 def _set_by_ioctl(fd: int, blob: bytes) -> bool:
-    """A file that its owner may not write takes its layout this way, though the answer is EACCES."""
+    """A file that its owner may not write takes its layout this way, though the answer is EACCES.
+
+    Others' files would take it too; that is a hole in Lustre, not a right.
+    """
+    if os.fstat(fd).st_uid != os.geteuid():
+        return False
     with contextlib.suppress(OSError):
         fcntl.ioctl(fd, _SETSTRIPE, bytearray(blob))
     return _has_layout(fd)

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from penstock.base.errors import DeniedError, PenstockError
 
+TESTBED_TYPE = "fuse.penstock"
+"""The type of a testbed's mount; its source is the testbed's folder."""
 _MOUNTINFO = "/proc/self/mountinfo"
 
 

@@ -26,8 +26,9 @@ from typing import Any, NamedTuple
 
 from penstock.base import places, units
 from penstock.base.errors import BusyError, DeniedError, PenstockError, TimeoutError_, UsageError
+from penstock.targets.mounts import TESTBED_TYPE as TYPE
+from penstock.testbed import commands
 
-TYPE = "fuse.penstock"
 MAX_OSTS = 2048
 START_S = 300.0
 STOP_S = 20.0
@@ -330,6 +331,7 @@ def _prepare_folder(folder: str, shape: Shape | None, wishes: Mapping[str, str])
         aside = top / "testbed.json.new"
         aside.write_text(json.dumps({"schema_version": 1, "shape": held._asdict()}))
         aside.rename(top / "testbed.json")
+        commands.install(folder)
     except PermissionError as error:
         raise DeniedError(f"{folder} cannot be made or written; choose a folder of your own") from error
     return held
