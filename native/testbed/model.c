@@ -156,8 +156,18 @@ static void *pool_thread(void *arg) {
 
 /* ---- calls ---- */
 
+/* Whether the call names clients and targets that are there; others are not charged. */
+static bool sane(const struct model *m, const struct model_call *call) {
+  bool fine = call->client < MODEL_MAX_CLIENTS && call->op < MODEL_OPS;
+  for (uint32_t i = 0; fine && i < call->ost_count; i++)
+    fine = call->osts[i] < m->ost_count;
+  for (uint32_t i = 0; fine && i < call->extent_count; i++)
+    fine = call->extents[i].ost < m->ost_count && call->extents[i].stripe < MODEL_MAX_STRIPES;
+  return fine;
+}
+
 void model_finish(struct model *m, const struct model_call *call, model_fn fn, void *closure, size_t size) {
-  if (atomic_load_explicit(&m->mode, memory_order_relaxed) == MODEL_OFF || call->client >= MODEL_MAX_CLIENTS) {
+  if (atomic_load_explicit(&m->mode, memory_order_relaxed) == MODEL_OFF || !sane(m, call)) {
     fn(closure, 0);
     return;
   }
@@ -291,6 +301,11 @@ void model_client_down(struct model *m, uint32_t client) {
 
 /* ---- life ---- */
 
+/* Rows of the same text that are for others: how files are laid out. */
+static bool not_ours(const char *line) {
+  return !strncmp(line, "layout.", 7) || !strncmp(line, "pool.", 5);
+}
+
 static int read_settings(struct model *m, const char *text, char *why, size_t why_size) {
   while (text && *text) {
     size_t length = strcspn(text, "\n");
@@ -301,7 +316,7 @@ static int read_settings(struct model *m, const char *text, char *why, size_t wh
       snprintf(why, why_size, "not a setting: %.*s", (int)length, text);
       return -EINVAL;
     }
-    if (length) {
+    if (length && !not_ours(text)) {
       int row = setting_find(text, (size_t)(equals - text), &index);
       size_t size = length - (size_t)(equals + 1 - text);
       if (row < 0 || size >= sizeof value) {
@@ -326,7 +341,7 @@ static int read_single_settings(struct model *m, const char *text, char *why, si
     char value[SETTING_TEXT] = "";
     long index;
     int row = setting_find(text, key, &index);
-    if (row >= 0 && index >= 0) {
+    if (row >= 0 && index >= 0 && length - key <= sizeof value) {
       memcpy(value, text + key + 1, length - key - 1);
       if (model_set_one(m, row, index, value, why, why_size) < 0)
         return -EINVAL;

@@ -302,6 +302,16 @@ static void layout_known(struct build *b) {
   b->held->bits |= HELD_STRIPES | HELD_LAYOUT;
 }
 
+/* The stripe's place among the file's OSTs: components that lie on the MDT or have no objects yet are not among them. */
+static struct object *object_at(struct build *b, const struct model_extent *x) {
+  const struct model_call *call = b->call;
+  uint32_t i = call->ost_count ? (uint32_t)least(x->stripe, call->ost_count - 1) : 0;
+  while (i && call->ost_count && call->osts[i] != x->ost)
+    i--;
+  bool found = call->ost_count && call->osts[i] == x->ost;
+  return object_of(b->held, found ? i : x->stripe, x->ost);
+}
+
 /* ---- reading ---- */
 
 static void fetch(struct build *b, struct object *o, uint64_t from, uint64_t to, uint64_t need_to) {
@@ -357,7 +367,7 @@ static void direct_pieces(struct build *b, enum request_kind kind) {
   uint64_t most = size_setting(b->m, SET_client_rpc_size);
   for (uint32_t i = 0; i < b->call->extent_count; i++) {
     const struct model_extent *x = &b->call->extents[i];
-    struct object *o = object_of(b->held, x->stripe, x->ost);
+    struct object *o = object_at(b, x);
     object_flush(b->m, o);
     wait_for_writes(b, 0, o);
     o->process = b->process;
@@ -387,7 +397,7 @@ void rule_read(struct build *b) {
   h->read_end = call->offset + call->size;
   for (uint32_t i = 0; i < call->extent_count; i++) {
     const struct model_extent *x = &call->extents[i];
-    struct object *o = object_of(h, x->stripe, x->ost);
+    struct object *o = object_at(b, x);
     ext_lock(b, 0, o, EXT_READ);
     read_piece(b, o, x->offset, x->offset + x->size, sequential);
   }
@@ -415,7 +425,7 @@ static void sync_meta(struct build *b, int phase) {
 
 static void write_piece(struct build *b, const struct model_extent *x) {
   struct model *m = b->m;
-  struct object *o = object_of(b->held, x->stripe, x->ost);
+  struct object *o = object_at(b, x);
   struct osc *osc = osc_for(m, o);
   ext_lock(b, 0, o, EXT_WRITE);
   o->process = b->process;
@@ -460,7 +470,7 @@ void rule_write(struct build *b) {
   if (!(call->flags & (O_SYNC | O_DSYNC)))
     return;
   for (uint32_t i = 0; i < call->extent_count; i++) {
-    struct object *o = object_of(b->held, call->extents[i].stripe, call->extents[i].ost);
+    struct object *o = object_at(b, &call->extents[i]);
     object_flush(b->m, o);
     wait_for_writes(b, 1, o);
     request_add(b, 2, request_new(b, R_OST_SYNC, o->ost));
@@ -484,7 +494,7 @@ void rule_fsync(struct build *b) {
 void rule_fallocate(struct build *b) {
   for (uint32_t i = 0; i < b->call->extent_count; i++) {
     const struct model_extent *x = &b->call->extents[i];
-    ext_lock(b, 0, object_of(b->held, x->stripe, x->ost), EXT_WRITE);
+    ext_lock(b, 0, object_at(b, x), EXT_WRITE);
     request_add(b, 1, request_new(b, R_FALLOC, x->ost));
   }
 }

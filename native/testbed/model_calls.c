@@ -250,7 +250,9 @@ static void open_existing(struct build *b) {
   if (first && !(mode == 0 && h->bits & HELD_OPEN)) {
     bool cold = just && b->asked->what == ASKED_COLD;
     mds_merged(b, 0, R_OPEN, BIT(OPEN), cold);
-    if (!cold && !b->call->is_dir)
+    if (cold)
+      h->bits &= ~(uint32_t)HELD_LAYOUT; /* an open tells the layout without its lock */
+    else if (b->call->op == MODEL_OPEN)
       cancel(b);
     if (lock)
       h->bits |= HELD_OPEN;
