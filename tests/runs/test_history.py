@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,6 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from penstock.base import mounts
 from penstock.base.errors import DeniedError, NothingMatchedError, UsageError
 from penstock.base.settings import Settings, load
 from penstock.runs import index, merge, record, segments
@@ -323,27 +323,6 @@ def test_full_disk_falls_back_to_memory(state: Path, tmp_path: Path) -> None:
     assert "memory" in notes[0]
 
 
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        ("/", "ext4"),
-        ("/mnt/pfs/a", "lustre"),
-        ("/mnt/pfs_backup", "ext4"),
-        ("/a b/c", "nfs4"),
-        ("/top/x", "tmpfs"),
-    ],
-)
-def test_type_of_a_mount_by_whole_components(path: str, kind: str) -> None:
-    table = """22 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw
-30 22 0:50 / /mnt/pfs rw - lustre 10.0.0.1@tcp:/fs rw
-31 22 0:51 / /a\\040b rw - nfs4 srv:/x rw
-32 22 0:52 / /top rw - nfs srv:/x rw
-33 22 0:53 / /top rw - tmpfs tmpfs rw
-nonsense
-"""
-    assert mounts.type_in(table, path) == kind
-
-
 WRITER = """
 import sys
 from pathlib import Path
@@ -411,3 +390,70 @@ def test_processes_share_a_new_index(state: Path) -> None:
     assert set(answers) == {answers[0]}
     assert '"4703"' in answers[0][0]
     assert answers[0][1] == ""
+
+
+@pytest.fixture
+def open_state() -> Iterator[Path]:
+    """A history of three runs where other users may come."""
+    with tempfile.TemporaryDirectory(prefix="penstock-test-") as name:
+        for number in (1, 2, 3):
+            made.put(Path(name) / "history", number, made.payloads(number))
+        yield Path(name)
+
+
+AS_NOBODY = """
+import gettext, locale, os, sys
+from penstock.cli import main, report, runs
+from penstock.report import facts, screen
+from penstock.runs import history, query
+from penstock.base import settings
+os.setgroups([])
+os.setresuid(65534, 65534, 65534)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("closed", "status", "sentence"),
+    [
+        (
+            "history",
+            12,
+            "penstock runs: the history {state}/history cannot be read (Permission denied); mend",
+        ),
+        ("history/n2", 0, "penstock: 1 file of the history cannot be read, first {state}/history/n2/"),
+        (
+            "cache",
+            0,
+            "penstock: the index of the history is kept in /tmp/penstock-65534 because {state}/cache",
+        ),
+    ],
+)
+def test_rights_that_are_missing_are_named(open_state: Path, closed: str, status: int, sentence: str) -> None:
+    """Another user's closed folders: one sentence each, and what can be read is."""
+    if os.getuid():
+        pytest.skip("becoming another user needs root")
+    state = open_state
+    (state / "cache").mkdir()
+    for path in [state, *state.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    os.chown(state / "cache", 65534, 65534)
+    if closed == "history/n2":
+        next((state / closed).iterdir()).chmod(0)
+    else:
+        (state / closed).chmod(0o700)
+        os.chown(state / closed, 0, 0)
+    env = {"PENSTOCK_STATE_DIR": str(state), "HOME": str(state), "PATH": "/usr/bin:/bin"}
+    try:
+        shown = subprocess.run(
+            [sys.executable, "-c", AS_NOBODY, "runs"],
+            capture_output=True, text=True, env=env, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        shutil.rmtree("/tmp/penstock-65534", ignore_errors=True)
+
+    assert shown.returncode == status
+    assert len(shown.stdout.splitlines()) == (0 if status else 4)
+    assert shown.stderr.startswith(sentence.format(state=state))
+    assert len(shown.stderr.splitlines()) == 1

@@ -24,8 +24,9 @@ from pathlib import Path
 import msgspec
 
 from penstock._native import crc32c
-from penstock.base import mounts
+from penstock.base.errors import PenstockError
 from penstock.runs import merge, record, segments
+from penstock.targets import mounts
 
 SCHEMA = 1
 VERSION = SCHEMA * 1000 + record.VERSION
@@ -33,6 +34,11 @@ APPLICATION = 0x50535849  # "PSXI"
 BATCH_BYTES = 16 * 1024 * 1024
 LOCK_WAIT_S = 10.0
 BUSY_WAIT_S = 60.0
+
+# File systems of this node alone.  What is not named here may be shared with other nodes.
+LOCAL = frozenset(
+    ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "tmpfs", "ramfs", "overlay")
+)
 
 _TABLES = """
 CREATE TABLE segments (name TEXT PRIMARY KEY, data BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
@@ -87,16 +93,26 @@ def place_for(history: Path, wanted: Path) -> tuple[Path | None, str]:
     """The database's path (None: keep it in memory), and a remark when it is not where it was wanted."""
     key = hashlib.blake2b(os.fsencode(os.path.realpath(history)), digest_size=8).hexdigest()
     name = f"history-{key}-v{VERSION}.sqlite"
-    kind = mounts.type_of(wanted)
-    if kind in mounts.LOCAL and _private_folder(wanted):
+    kind = type_of(wanted)
+    if kind in LOCAL and _private_folder(wanted):
         return wanted / name, ""
-    why = "cannot be written" if kind in mounts.LOCAL else f"is on {kind or 'an unknown file system'}"
+    why = "cannot be written" if kind in LOCAL else f"is on {kind or 'an unknown file system'}"
     advice = f"because {wanted} {why}; history.index_dir names a folder on a local disk"
     for base in ("/tmp", "/dev/shm"):
         folder = Path(base) / f"penstock-{os.getuid()}"
-        if mounts.is_local(folder) and _private_folder(folder):
+        if type_of(folder) in LOCAL and _private_folder(folder):
             return folder / name, f"the index of the history is kept in {folder} {advice}"
     return None, f"the index of the history is made anew each time {advice}"
+
+
+def type_of(folder: Path) -> str:
+    """The type of the file system that holds a folder, or would hold it; "" when that is not to be known."""
+    try:
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        return mounts.mount_of(folder).type
+    except (PenstockError, OSError):
+        return ""
 
 
 def _private_folder(folder: Path) -> bool:
