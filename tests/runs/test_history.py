@@ -401,15 +401,17 @@ def open_state() -> Iterator[Path]:
         yield Path(name)
 
 
+# Once as root, so that all modules are there: their folder may be closed to others.
 AS_NOBODY = """
-import gettext, locale, os, sys
-from penstock.cli import main, report, runs
-from penstock.report import facts, screen
-from penstock.runs import history, query
-from penstock.base import settings
+import contextlib, io, os, sys
+from penstock.cli import main
+with contextlib.redirect_stdout(io.StringIO()):
+    main(["runs", "--set", "state_dir=" + os.environ["PENSTOCK_STATE_DIR"] + "/first", *sys.argv[1:]])
+    main(["runs", "--set", "history.dir=/proc/1/mem"])
+sys.stderr.flush()
 os.setgroups([])
 os.setresuid(65534, 65534, 65534)
-sys.exit(main(sys.argv[1:]))
+sys.exit(main(["runs"]))
 """
 
 
@@ -447,13 +449,13 @@ def test_rights_that_are_missing_are_named(open_state: Path, closed: str, status
     env = {"PENSTOCK_STATE_DIR": str(state), "HOME": str(state), "PATH": "/usr/bin:/bin"}
     try:
         shown = subprocess.run(
-            [sys.executable, "-c", AS_NOBODY, "runs"],
+            [sys.executable, "-c", AS_NOBODY],
             capture_output=True, text=True, env=env, timeout=60, check=False,
         )  # fmt: skip
     finally:
         shutil.rmtree("/tmp/penstock-65534", ignore_errors=True)
 
+    said = shown.stderr.splitlines()[2:]  # the first two are root's
     assert shown.returncode == status
     assert len(shown.stdout.splitlines()) == (0 if status else 4)
-    assert shown.stderr.startswith(sentence.format(state=state))
-    assert len(shown.stderr.splitlines()) == 1
+    assert [line.startswith(sentence.format(state=state)) for line in said] == [True]
