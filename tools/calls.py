@@ -280,25 +280,49 @@ def details(call: Call) -> list[str]:
     return ["  " + line for line in lines]
 
 
-def opens(call: Call) -> list[str]:
-    """Up to the real call: which descriptor is meant, whether anybody wants to see it."""
+def passing(call: Call) -> str:
+    """The statement that passes a call on unseen."""
     real = f"penstock_real.{call.symbol}({call.arguments})"
-    unseen = f"penstock_opened_unseen({real})" if call.shape == "stock" else real
-    answer = f"({call.type})penstock_answer(&call)"
-    if call.type.endswith("*"):
-        answer = f"({call.type})(intptr_t)penstock_answer(&call)"
-    passes = f"return {unseen};"
-    answers = f"return {answer};"
-    if call.type == "void":
-        passes, answers = f"{{ {real}; return; }}", "{ penstock_answer(&call); return; }"
+    if call.shape == "stock":
+        return f"return penstock_opened_unseen({real});"
+    return f"{{ {real}; return; }}" if call.type == "void" else f"return {real};"
+
+
+def ignores(call: Call) -> list[str]:
+    """Which descriptor is meant, and whether anybody wants to see it."""
     lines = []
     if call.shape == "stream":
         lines.append(f"  int fd = penstock_stream_fd({call.keys.get('on', 'stream')});")
     if call.shape == "dir":
         lines.append("  int fd = penstock_dir_fd(dir);")
     if call.shape in ("fd", "read", "write", "stream", "dir"):
-        lines += ["  if (penstock_ignored(fd))", f"    {passes}"]
-    lines += ["  struct penstock_call call;", f"  if (!{begins(call)})", f"    {passes}"]
+        lines += ["  if (penstock_ignored(fd))", f"    {passing(call)}"]
+    return lines
+
+
+def counts_quickly(call: Call) -> list[str]:
+    """The short way of what is called most (stages/record.h)."""
+    if call.shape not in ("read", "write") or "count" not in call.names or call.keys:
+        return []
+    moved = {"read": "penstock_record_read", "write": "penstock_record_wrote"}[call.shape]
+    offset = "offset" if "offset" in call.names else "-1"
+    return [
+        "  if (penstock_quick(fd, count)) {",
+        f"    {call.type} result = penstock_real.{call.symbol}({call.arguments});",
+        f"    {moved}(&penstock_fds[fd], count, {offset}, result);",
+        "    penstock_quick_done();",
+        "    return result;",
+        "  }",
+    ]
+
+
+def opens(call: Call) -> list[str]:
+    """Up to the real call."""
+    answer = f"({call.type})penstock_answer(&call)"
+    if call.type.endswith("*"):
+        answer = f"({call.type})(intptr_t)penstock_answer(&call)"
+    answers = "{ penstock_answer(&call); return; }" if call.type == "void" else f"return {answer};"
+    lines = ["  struct penstock_call call;", f"  if (!{begins(call)})", f"    {passing(call)}"]
     return [*lines, *details(call), "  if (penstock_before(&call))", f"    {answers}"]
 
 
@@ -330,11 +354,29 @@ def make_list_call(call: Call) -> str:
 def make_wrapper(call: Call, used_with_list: bool) -> str:
     if call.variadic:
         return make_list_call(call)
+    if call.shape in ("fd", "read", "write"):
+        # What is not ignored has a frame of its own, which the rest need not set up.
+        seen = f"seen_{call.symbol}"
+        lines = [
+            f"static __attribute__((noinline)) {call.declared(seen)} {{",
+            *opens(call),
+            *closes(call),
+            "}",
+            "",
+        ]
+        lines += [
+            call.exported(),
+            *ignores(call),
+            *counts_quickly(call),
+            f"  return {seen}({call.arguments});",
+            "}",
+        ]
+        return "\n".join(lines) + "\n"
     if not used_with_list:
-        body = [call.exported(), *opens(call), *closes(call), "}"]
+        body = [call.exported(), *ignores(call), *opens(call), *closes(call), "}"]
         return "\n".join(body) + "\n"
     inner = f"with_{call.symbol}"
-    lines = [f"static {call.declared(inner)} {{", *opens(call), *closes(call), "}", ""]
+    lines = [f"static {call.declared(inner)} {{", *ignores(call), *opens(call), *closes(call), "}", ""]
     return "\n".join([*lines, call.exported(), f"  return {inner}({call.arguments});", "}"]) + "\n"
 
 

@@ -299,6 +299,7 @@ static inline uint64_t penstock_hash(const char *text, uint64_t size) {
     for (uint64_t i = 0; i < size; i++)
       word |= (uint64_t)(uint8_t)text[i] << 8 * i;
   hash = (hash ^ word) * 0xff51afd7ed558ccdu;
+  hash = (hash ^ hash >> 32) * 0xc4ceb9fe1a85ec53u; /* the last letters reach the low bits too */
   return hash ^ hash >> 29;
 }
 

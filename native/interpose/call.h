@@ -32,13 +32,14 @@
 #include "calls_enum.h"
 #endif
 
-/* What is known of a descriptor.  All zero: nothing yet.  The interposer fills in `under` and `flags`; `record` and
-   `pos` are the record stage's. */
+/* What is known of a descriptor.  All zero: nothing yet.  The interposer fills in `under` and `flags`; `quick`,
+   `record` and `pos` are the record stage's. */
 struct penstock_fd {
   uint8_t known;    /* 0: not looked at yet */
   uint8_t under;    /* PENSTOCK_UNDER_* bits; 0: not under control */
   uint16_t epoch;   /* of the process in which `record` was set; another: look it up anew */
-  uint32_t flags;   /* PENSTOCK_FD_* */
+  uint16_t flags;   /* PENSTOCK_FD_* */
+  uint16_t quick;   /* record: see stages/record.h */
   uint32_t record;  /* number of the file's slot on the board; 0: none yet */
   uint32_t opened;  /* grows with each open: tells a recycled number from the same one */
   uint64_t pos;     /* where the next read or write is believed to be */

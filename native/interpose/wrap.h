@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include "interpose/process.h"
+#include "stages/record.h"
 
 #define PENSTOCK_EXPORT __attribute__((visibility("default")))
 
@@ -36,6 +37,21 @@ static inline uint32_t penstock_watching(const void *frame) {
     return 0;
   return stages;
 }
+
+/* A call on a descriptor under control that only needs counting: nothing but `record` is active, and that has all it needs
+   (stages/record.h).  True: the thread is inside until penstock_quick_done(). */
+static inline bool penstock_quick(int fd, uint64_t asked) {
+  if (PENSTOCK_UNLIKELY((unsigned)fd >= PENSTOCK_FDS) || !penstock_record_is_quick(&penstock_fds[fd], asked))
+    return false;
+  /* A descriptor that is quick was bound by a process that had a board. */
+  if (PENSTOCK_UNLIKELY(__atomic_load_n(&penstock_here.control->stages, __ATOMIC_RELAXED) != PENSTOCK_STAGE_RECORD ||
+                        atomic_load_explicit(penstock_process.alive, memory_order_acquire) != 1 ||
+                        penstock_thread.inside | penstock_thread.vforks))
+    return false;
+  penstock_thread.inside = (uintptr_t)__builtin_frame_address(0);
+  return true;
+}
+static inline void penstock_quick_done(void) { penstock_thread.inside = 0; }
 
 /* In a vfork child no books are kept: they are its parent's. */
 static inline bool penstock_keeps_books(void) { return !penstock_thread.vforks; }

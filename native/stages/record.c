@@ -15,28 +15,19 @@
 #include <string.h>
 #include <time.h>
 #include "stages/process.h"
+#include "stages/record.h"
 #include "stages/slots.h"
 
 enum {
   TIMED_FIRST = 16,
-  LARGE_BYTES = 256 << 10,
   THREADS_MAX = 64,
   LUCK_FIRST = 16,
   CLOCK_EVERY = 8, /* a power of two */
   NAME_ROOM = PENSTOCK_TEXT_MAX,
 };
 
-/* This thread.  Kept below 64 bytes: a preloaded library has little room for these. */
-struct me {
-  struct penstock_ops *ops;
-  uint32_t epoch;    /* 1 + of the process that this is for; 0: never begun */
-  uint32_t thread;
-  uint32_t from, to; /* file slot that was met last and is another's, and ours for it */
-  uint32_t random;
-  uint16_t countdown;
-  bool shared; /* `ops` is written by several threads */
-};
-static __thread struct me me __attribute__((tls_model("initial-exec")));
+__thread struct penstock_recorder penstock_recorder __attribute__((tls_model("initial-exec")));
+#define me penstock_recorder
 
 /* This process. */
 static struct {
@@ -122,6 +113,7 @@ static __attribute__((noinline)) bool begin_thread(void) {
     penstock_lost(PENSTOCK_LOST_THREADS);
   }
   me.epoch = penstock_here.epoch + 1u;
+  me.quick = me.shared ? 0 : (uint16_t)me.epoch;
   return true;
 }
 
@@ -150,9 +142,10 @@ INLINE void add(uint64_t *sum, uint64_t n, bool shared) {
 
 /* Stops at the end. */
 INLINE void count(uint32_t *sum, bool shared) {
-  if (!shared)
-    *sum += *sum != UINT32_MAX;
-  else if (__atomic_load_n(sum, __ATOMIC_RELAXED) < UINT32_MAX - 65536)
+  if (!shared) {
+    if (__builtin_expect(++*sum == 0, 0))
+      *sum = UINT32_MAX;
+  } else if (__atomic_load_n(sum, __ATOMIC_RELAXED) < UINT32_MAX - 65536)
     __atomic_fetch_add(sum, 1, __ATOMIC_RELAXED);
 }
 
@@ -203,8 +196,8 @@ INLINE uint32_t size_class(uint64_t size) {
   return class + (size > bound[class]);
 }
 
-INLINE void count_common(struct penstock_common *common, uint64_t asked) {
-  uint32_t size = asked < UINT32_MAX ? (uint32_t)asked : UINT32_MAX, rarest = 0;
+static __attribute__((noinline)) void count_rarer(struct penstock_common *common, uint32_t size) {
+  uint32_t rarest = 0;
   for (uint32_t i = 0; i < 4; i++) {
     if (common[i].size == size && common[i].count) {
       count(&common[i].count, false);
@@ -216,6 +209,14 @@ INLINE void count_common(struct penstock_common *common, uint64_t asked) {
   common[rarest].over = common[rarest].count;
   common[rarest].size = size;
   count(&common[rarest].count, false);
+}
+
+INLINE void count_common(struct penstock_common *common, uint64_t asked) {
+  uint32_t size = asked < UINT32_MAX ? (uint32_t)asked : UINT32_MAX;
+  if (__builtin_expect(common[0].size == size && size, 1))
+    count(&common[0].count, false);
+  else
+    count_rarer(common, size);
 }
 
 /* Threads cannot agree on who has to go without waiting for each other: the first four sizes stay. */
@@ -231,41 +232,41 @@ static void count_common_shared(struct penstock_common *common, uint64_t asked) 
   }
 }
 
-struct move {
-  uint64_t asked, bytes, offset;
-  const struct penstock_call *call;
-};
+static __attribute__((noinline)) void touched(struct penstock_file *f) {
+  __atomic_store_n(&f->last_ns, coarse_ns(), __ATOMIC_RELAXED);
+}
 
-INLINE void count_move(struct penstock_file *f, uint32_t to, const struct move *m, bool shared) {
+/* `timed`: the call's times, or NULL. */
+INLINE void count_move(struct penstock_file *f, uint32_t to, uint64_t asked, uint64_t bytes, uint64_t offset,
+                       const struct penstock_call *timed, bool shared) {
   struct penstock_way *way = &f->way[to];
-  uint64_t end = get(&way->end, shared), calls = get(&way->calls, shared);
-  if (calls && m->offset >= end) {
+  uint64_t calls = get(&way->calls, shared), end = get(&way->end, shared);
+  if (calls && offset >= end) {
     add(&way->sequential, 1, shared);
-    if (m->offset == end)
+    if (offset == end)
       add(&way->consecutive, 1, shared);
   }
+  set(&way->end, offset + bytes, shared);
+  raise_to(&f->highest, offset + bytes, shared);
   add(&way->calls, 1, shared);
-  add(&way->bytes, m->bytes, shared);
-  set(&way->end, m->offset + m->bytes, shared);
-  raise_to(&f->highest, m->offset + m->bytes, shared);
-  count(&way->sizes[size_class(m->asked)], shared);
+  add(&way->bytes, bytes, shared);
+  count(&way->sizes[size_class(asked)], shared);
   if (shared)
-    count_common_shared(f->common, m->asked);
+    count_common_shared(f->common, asked);
   else
-    count_common(f->common, m->asked);
-  uint32_t last = shared ? __atomic_exchange_n(&f->last_way, to + 1, __ATOMIC_RELAXED) : f->last_way;
-  if (last != to + 1) {
-    if (last)
+    count_common(f->common, asked);
+  if (__builtin_expect((shared ? __atomic_load_n(&f->last_way, __ATOMIC_RELAXED) : f->last_way) != to + 1, 0)) {
+    if (shared ? __atomic_exchange_n(&f->last_way, to + 1, __ATOMIC_RELAXED) : f->last_way)
       count(&f->switches, shared);
     if (!shared)
       f->last_way = to + 1;
   }
-  if (m->call->timed) {
-    add(&way->time_ns, m->call->end_ns - m->call->start_ns, shared);
+  if (timed) {
+    add(&way->time_ns, timed->end_ns - timed->start_ns, shared);
     count(&way->sampled, shared);
-    set(&f->last_ns, m->call->end_ns, shared);
+    set(&f->last_ns, timed->end_ns, shared);
   } else if (calls % CLOCK_EVERY == CLOCK_EVERY - 1)
-    set(&f->last_ns, coarse_ns(), shared);
+    touched(f);
 }
 
 INLINE void count_meta(struct penstock_file *f, const struct penstock_call *c, bool shared) {
@@ -425,35 +426,79 @@ static void anonymous(uint32_t to, uint64_t bytes) {
   __atomic_fetch_add(to ? &p->anonymous_written_bytes : &p->anonymous_read_bytes, bytes, __ATOMIC_RELAXED);
 }
 
-INLINE void moved(const struct penstock_call *c, uint32_t to, int fd, struct penstock_fd *entry, bool positioned,
-                  int64_t offset) {
-  struct move m = {.asked = c->asked, .bytes = (uint64_t)c->result, .call = c};
+/* `offset`: where, or negative: where the descriptor stood. */
+INLINE void move(struct penstock_file *f, struct penstock_fd *entry, uint32_t to, uint64_t asked, uint64_t bytes,
+                 int64_t offset, const struct penstock_call *timed) {
+  uint64_t at = (uint64_t)offset;
+  if (offset < 0) {
+    at = __atomic_load_n(&entry->pos, __ATOMIC_RELAXED);
+    if (to == PENSTOCK_WRITING && entry->flags & PENSTOCK_FD_APPEND && at < f->highest)
+      at = f->highest;
+    __atomic_store_n(&entry->pos, at + bytes, __ATOMIC_RELAXED);
+  }
+  if (__builtin_expect(f->thread != 0, 1))
+    count_move(f, to, asked, bytes, at, timed, false);
+  else
+    count_move(f, to, asked, bytes, at, timed, true);
+}
+
+/* The next call of the kind may be quick, if it is on a slot and not the thread's first. */
+static void may_be_quick(const struct penstock_call *c, struct penstock_fd *entry) {
+  if (me.quick && me.ops->op[c->op % PENSTOCK_OPS_MAX].calls >= TIMED_FIRST)
+    __atomic_store_n(&entry->quick, me.quick, __ATOMIC_RELAXED);
+}
+
+static void moved(const struct penstock_call *c, uint32_t to, int fd, struct penstock_fd *entry, int64_t offset) {
+  uint64_t bytes = (uint64_t)c->result, asked = c->asked ? c->asked : bytes;
   uint32_t line = entry ? slot_of(fd, entry) : 0;
   struct penstock_file *f = line ? ours(line) : NULL;
-  if (__builtin_expect(!f, 0)) {
-    anonymous(to, m.bytes);
+  if (f)
+    move(f, entry, to, asked, bytes, offset, c->timed ? c : NULL);
+  else
+    anonymous(to, bytes);
+  if (f)
+    may_be_quick(c, entry);
+}
+
+static __attribute__((noinline)) void quick_rare(struct penstock_fd *entry, uint32_t to, uint64_t asked, int64_t offset,
+                                                 int64_t result) {
+  struct penstock_file *f = result < 0 ? NULL : ours(entry->record);
+  if (result < 0)
+    count(&me.ops->op[to == PENSTOCK_WRITING ? PENSTOCK_OP_WRITE : PENSTOCK_OP_READ].errors, false);
+  else if (f)
+    move(f, entry, to, asked, (uint64_t)result, offset, NULL);
+}
+
+INLINE void quick(struct penstock_fd *entry, uint32_t to, uint64_t asked, int64_t offset, int64_t result) {
+  struct penstock_file *f = file_at(entry->record);
+  me.ops->op[to == PENSTOCK_WRITING ? PENSTOCK_OP_WRITE : PENSTOCK_OP_READ].calls++;
+  if (__builtin_expect(result < 0 || f->thread != me.thread ||
+                         (to == PENSTOCK_WRITING && entry->flags & PENSTOCK_FD_APPEND), 0)) {
+    quick_rare(entry, to, asked, offset, result);
     return;
   }
-  if (positioned)
-    m.offset = (uint64_t)offset;
-  else {
-    m.offset = __atomic_load_n(&entry->pos, __ATOMIC_RELAXED);
-    if (to == PENSTOCK_WRITING && entry->flags & PENSTOCK_FD_APPEND && m.offset < f->highest)
-      m.offset = f->highest;
-    __atomic_store_n(&entry->pos, m.offset + m.bytes, __ATOMIC_RELAXED);
+  uint64_t at = (uint64_t)offset, bytes = (uint64_t)result;
+  if (offset < 0) {
+    at = __atomic_load_n(&entry->pos, __ATOMIC_RELAXED);
+    __atomic_store_n(&entry->pos, at + bytes, __ATOMIC_RELAXED);
   }
-  if (f->thread)
-    count_move(f, to, &m, false);
-  else
-    count_move(f, to, &m, true);
+  count_move(f, to, asked, bytes, at, NULL, false);
+}
+
+void penstock_record_read(struct penstock_fd *entry, uint64_t asked, int64_t offset, int64_t result) {
+  quick(entry, PENSTOCK_READING, asked, offset, result);
+}
+
+void penstock_record_wrote(struct penstock_fd *entry, uint64_t asked, int64_t offset, int64_t result) {
+  quick(entry, PENSTOCK_WRITING, asked, offset, result);
 }
 
 /* From one descriptor to another, of which either may not be ours to record. */
 static void passed_on(const struct penstock_call *c) {
   if (c->entry && c->entry->under)
-    moved(c, PENSTOCK_READING, c->fd, c->entry, c->positioned, c->offset);
+    moved(c, PENSTOCK_READING, c->fd, c->entry, c->positioned ? c->offset : -1);
   if (c->entry2 && c->entry2->under)
-    moved(c, PENSTOCK_WRITING, c->fd2, c->entry2, c->positioned2, c->offset2);
+    moved(c, PENSTOCK_WRITING, c->fd2, c->entry2, c->positioned2 ? c->offset2 : -1);
 }
 
 static void opened(struct penstock_call *c) {
@@ -508,7 +553,7 @@ static enum penstock_answer before(struct penstock_call *c) {
   if (--me.countdown == 0) {
     me.countdown = distance();
     c->timed = true;
-  } else if (c->asked >= LARGE_BYTES)
+  } else if (c->asked >= PENSTOCK_RECORD_LARGE_BYTES)
     c->timed = true;
   else if (me.ops->op[c->op % PENSTOCK_OPS_MAX].calls < TIMED_FIRST)
     c->timed = known || try_luck(c);
@@ -524,7 +569,7 @@ static void after(struct penstock_call *c) {
     count_op(c, true);
   if (c->does == PENSTOCK_DOES_READ || c->does == PENSTOCK_DOES_WRITE) {
     if (!c->failed && c->result >= 0)
-      moved(c, c->does == PENSTOCK_DOES_WRITE, c->fd, c->entry, c->positioned, c->offset);
+      moved(c, c->does == PENSTOCK_DOES_WRITE, c->fd, c->entry, c->positioned ? c->offset : -1);
   } else if (c->does & (PENSTOCK_DOES_READ | PENSTOCK_DOES_WRITE)) {
     if (!c->failed && c->result >= 0)
       passed_on(c);
@@ -546,6 +591,7 @@ static void start(void) {
 }
 
 static void child(void) {
+  me.epoch = me.quick = 0;
   here.slot = here.beginning = 0;
   start();
 }
