@@ -300,20 +300,27 @@ def ignores(call: Call) -> list[str]:
     return lines
 
 
-def counts_quickly(call: Call) -> list[str]:
-    """The short way of what is called most (stages/record.h)."""
-    if call.shape not in ("read", "write") or "count" not in call.names or call.keys:
-        return []
+def is_quick(call: Call) -> bool:
+    """Whether it is among what is called most (stages/record.h)."""
+    return call.shape in ("read", "write") and "count" in call.names and not call.keys
+
+
+def make_quick(call: Call) -> str:
+    """The short way through: a function of its own, so that what is ignored need not set up its frame."""
     moved = {"read": "penstock_record_read", "write": "penstock_record_wrote"}[call.shape]
     offset = "offset" if "offset" in call.names else "-1"
-    return [
-        "  if (penstock_quick(fd, count)) {",
-        f"    {call.type} result = penstock_real.{call.symbol}({call.arguments});",
-        f"    {moved}(&penstock_fds[fd], count, {offset}, result);",
-        "    penstock_quick_done();",
-        "    return result;",
-        "  }",
+    declared = call.declared(f"quick_{call.symbol}").removesuffix(")")
+    lines = [
+        f"static __attribute__((noinline)) {declared}, struct penstock_fd *entry) {{",
+        "  if (!penstock_quick(entry, count))",
+        f"    return seen_{call.symbol}({call.arguments});",
+        f"  {call.type} result = penstock_real.{call.symbol}({call.arguments});",
+        f"  result = ({call.type}){moved}(entry, count, {offset}, result);",
+        "  penstock_quick_done();",
+        "  return result;",
+        "}",
     ]
+    return "\n".join(lines) + "\n"
 
 
 def opens(call: Call) -> list[str]:
@@ -354,7 +361,7 @@ def make_list_call(call: Call) -> str:
 def make_wrapper(call: Call, used_with_list: bool) -> str:
     if call.variadic:
         return make_list_call(call)
-    if call.shape in ("fd", "read", "write"):
+    if call.shape in ("fd", "read", "write") and not used_with_list:
         # What is not ignored has a frame of its own, which the rest need not set up.
         seen = f"seen_{call.symbol}"
         lines = [
@@ -364,14 +371,12 @@ def make_wrapper(call: Call, used_with_list: bool) -> str:
             "}",
             "",
         ]
-        lines += [
-            call.exported(),
-            *ignores(call),
-            *counts_quickly(call),
-            f"  return {seen}({call.arguments});",
-            "}",
-        ]
-        return "\n".join(lines) + "\n"
+        lines += [make_quick(call)] if is_quick(call) else []
+        lines += [call.exported(), *ignores(call)]
+        if is_quick(call):
+            lines += ["  if (PENSTOCK_LIKELY((unsigned)fd < PENSTOCK_FDS))"]
+            lines += [f"    return quick_{call.symbol}({call.arguments}, &penstock_fds[fd]);"]
+        return "\n".join([*lines, f"  return {seen}({call.arguments});", "}"]) + "\n"
     if not used_with_list:
         body = [call.exported(), *ignores(call), *opens(call), *closes(call), "}"]
         return "\n".join(body) + "\n"

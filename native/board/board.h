@@ -222,7 +222,7 @@ struct penstock_way {
   uint64_t bytes;
   uint64_t sequential;  /* began at or after the end of the one before */
   uint64_t consecutive; /* began exactly there */
-  uint64_t end;         /* where the last one ended */
+  uint64_t end;         /* where the last one ended; UINT64_MAX: none yet */
   uint64_t time_ns;     /* of the sampled calls alone */
   uint32_t sampled;
   uint32_t sizes[10];   /* by class of request: record.SIZE_BOUNDS */
@@ -248,7 +248,7 @@ struct penstock_file {
   uint32_t switches; /* between reading and writing */
   uint32_t meta_sampled;
   uint64_t meta_ns;
-  uint64_t first_ns, last_ns; /* within the last eight calls */
+  uint64_t first_ns, last_ns; /* within the last sixteen calls */
   uint64_t highest; /* one past the last byte read or written */
   struct penstock_way way[2]; /* by PENSTOCK_READING, PENSTOCK_WRITING */
   struct penstock_common common[4];
@@ -258,7 +258,7 @@ struct penstock_file {
   uint32_t comm_size; /* MPI_File_open: of the communicator; 0: not opened so */
   uint32_t name_next; /* TEXT slot with the rest of the name; 0 */
   uint16_t name_size; /* whole size */
-  uint16_t zero;
+  uint16_t class;     /* of sizes[]: where common[0].size counts */
   char name[PENSTOCK_SLOT_BYTES - 336];
 };
 

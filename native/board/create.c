@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include "board/check.h"
 
-enum { STEP_BYTES = 4 << 20, DEFAULT_MAX_BYTES = 64 << 20, DEFAULT_FILES_MAX = 16384, DEFAULT_SAMPLE_EVERY = 64 };
+enum { STEP_BYTES = 4 << 20, DEFAULT_MAX_BYTES = 64 << 20, DEFAULT_FILES_MAX = 16384, DEFAULT_SAMPLE_EVERY = 128 };
 
 static const char *const NOISE[] = {
   "/proc", "/sys", "/dev", "/etc", "/run", "/usr", "/bin", "/sbin", "/boot", "/lib", "/lib32", "/lib64", "/libx32",

@@ -13,7 +13,7 @@ struct penstock_board_plan {
   uint32_t stages;
   uint32_t otherwise;           /* PENSTOCK_UNDER_* where no prefix matches */
   uint32_t record_files_max;    /* default: 16384 */
-  uint32_t record_sample_every; /* default: 64 */
+  uint32_t record_sample_every; /* default: 128 */
   uint64_t usage_max_bytes;     /* default: 64 MiB; rounded down to whole chunks */
   const struct penstock_prefix *prefixes;
   uint32_t prefix_count;

@@ -26,6 +26,9 @@
 #include <sys/types.h>
 #include "board/board.h"
 
+/* Of what other files of the library define: known to lie in it, so that no table of addresses is asked. */
+#define PENSTOCK_OURS __attribute__((visibility("hidden")))
+
 /* enum penstock_op { PENSTOCK_OP_OPEN, ... PENSTOCK_OPS } and enum penstock_class { PENSTOCK_CLASS_METADATA, ..DATA,
    ..DIRECTORY, ..XATTR, ..LOCK }: made from calls.def. */
 #if __has_include("calls_enum.h")
@@ -127,7 +130,7 @@ struct penstock_here {
   uint16_t epoch; /* +1 in each fork child */
   uint8_t run[16];
 };
-extern struct penstock_here penstock_here;
+extern PENSTOCK_OURS struct penstock_here penstock_here;
 
 /* The name of the file that the call is on, also where only a descriptor tells (then by /proc/self/fd: a system call):
    call->path, with path_size set.  NULL when nobody can tell.  Holds while the stage's function runs. */

@@ -28,11 +28,11 @@
 #define PENSTOCK_UNLIKELY(claim) __builtin_expect(!!(claim), 0)
 
 /* libc's functions, or those of another library between us and libc; all set by the first call or the constructor. */
-extern struct penstock_originals penstock_real;
+extern PENSTOCK_OURS struct penstock_originals penstock_real;
 void penstock_resolve(void);
 
 /* All stages that this library has: bits of control.stages; set when a board is attached. */
-extern uint32_t penstock_stages_built;
+extern PENSTOCK_OURS uint32_t penstock_stages_built;
 
 /* A thread's own. 32 bytes, initial-exec (another 32 are the stages'). */
 struct penstock_thread {
@@ -41,7 +41,7 @@ struct penstock_thread {
   uint32_t zero;
   uintptr_t came_from[2]; /* where vfork returns to (vfork.S) */
 };
-extern __thread struct penstock_thread penstock_thread __attribute__((tls_model("initial-exec")));
+extern PENSTOCK_OURS __thread struct penstock_thread penstock_thread __attribute__((tls_model("initial-exec")));
 
 struct penstock_state {
   _Atomic(uint32_t) *alive;   /* in a page that is zero after fork: 0 a new process, 1 set up, 2 being set up */
@@ -50,7 +50,7 @@ struct penstock_state {
   struct penstock_rules rules; /* made from control */
   atomic_uint opened;
 };
-extern struct penstock_state penstock_process;
+extern PENSTOCK_OURS struct penstock_state penstock_process;
 
 /* Finds the originals and attaches the board, once; whoever comes first. */
 void penstock_begin(void);
@@ -70,7 +70,7 @@ void penstock_log(const char *text, const char *more);
 
 /* fds.c: what is known of descriptors. */
 enum { PENSTOCK_FDS = 1 << 16 };
-extern struct penstock_fd penstock_fds[PENSTOCK_FDS];
+extern PENSTOCK_OURS struct penstock_fd penstock_fds[PENSTOCK_FDS];
 /* Looks at a descriptor that nothing is known of; gives its entry, or NULL (past the table, not open). */
 struct penstock_fd *penstock_fd_look(int fd);
 /* Fills in the entry of a descriptor that an open gave. `path`: absolute and normal, or NULL. */

@@ -40,15 +40,14 @@ static inline uint32_t penstock_watching(const void *frame) {
 
 /* A call on a descriptor under control that only needs counting: nothing but `record` is active, and that has all it needs
    (stages/record.h).  True: the thread is inside until penstock_quick_done(). */
-static inline bool penstock_quick(int fd, uint64_t asked) {
-  if (PENSTOCK_UNLIKELY((unsigned)fd >= PENSTOCK_FDS) || !penstock_record_is_quick(&penstock_fds[fd], asked))
+static inline bool penstock_quick(const struct penstock_fd *entry, uint64_t asked) {
+  /* A descriptor that is quick was bound by a process that had a board.  Plain loads, which become part of a comparison:
+     what is older by a call does no harm here. */
+  if (!penstock_record_is_quick(entry, asked) || penstock_here.control->stages != PENSTOCK_STAGE_RECORD ||
+      *(const uint32_t *)(const void *)penstock_process.alive != 1 || penstock_thread.inside | penstock_thread.vforks)
     return false;
-  /* A descriptor that is quick was bound by a process that had a board. */
-  if (PENSTOCK_UNLIKELY(__atomic_load_n(&penstock_here.control->stages, __ATOMIC_RELAXED) != PENSTOCK_STAGE_RECORD ||
-                        atomic_load_explicit(penstock_process.alive, memory_order_acquire) != 1 ||
-                        penstock_thread.inside | penstock_thread.vforks))
-    return false;
-  penstock_thread.inside = (uintptr_t)__builtin_frame_address(0);
+  char here;
+  penstock_thread.inside = (uintptr_t)&here;
   return true;
 }
 static inline void penstock_quick_done(void) { penstock_thread.inside = 0; }

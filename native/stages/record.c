@@ -7,13 +7,15 @@
       chain `next`; from PENSTOCK_THREADS_A_FILE on they share the last one and add atomically.
    3. The clock is read for a thread's first TIMED_FIRST calls of an operation, for one in about record_sample_every
       after that (at random distances, so that no rhythm of the program is missed or met), and for large requests,
-      beside which it costs nothing.  Times of first and last use come from a coarser clock, at each eighth call.
+      beside which it costs nothing.  Times of first and last use come from a coarser clock, at each CLOCK_EVERY-th call.
    4. What does not fit is summed: a file without a slot under its directory, a directory without one under UNNAMED.
       Metadata calls on a path that was never opened are summed under its directory too: that is no loss.
    5. The child of a fork starts with nothing: its chunks, its counters and its index are its own, and a descriptor that
       it inherited is bound anew, by the name that its parent gave it. */
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
+#include "interpose/raw.h"
 #include "stages/process.h"
 #include "stages/record.h"
 #include "stages/slots.h"
@@ -22,7 +24,7 @@ enum {
   TIMED_FIRST = 16,
   THREADS_MAX = 64,
   LUCK_FIRST = 16,
-  CLOCK_EVERY = 8, /* a power of two */
+  CLOCK_EVERY = 16, /* a power of two */
   NAME_ROOM = PENSTOCK_TEXT_MAX,
 };
 
@@ -113,7 +115,7 @@ static __attribute__((noinline)) bool begin_thread(void) {
     penstock_lost(PENSTOCK_LOST_THREADS);
   }
   me.epoch = penstock_here.epoch + 1u;
-  me.quick = me.shared ? 0 : (uint16_t)me.epoch;
+  me.quick = me.shared ? 0 : (uint16_t)(1 + me.epoch % 60000);
   return true;
 }
 
@@ -140,12 +142,20 @@ INLINE void add(uint64_t *sum, uint64_t n, bool shared) {
     *sum += n;
 }
 
+/* One more, but none past the end: adding one to the last carries, and the carry is taken off again. */
+INLINE void count_own(uint32_t *sum) {
+#ifdef __x86_64__
+  __asm__("addl $1, %0\n\tsbbl $0, %0" : "+m"(*sum) : : "cc");
+#else
+  *sum += *sum != UINT32_MAX;
+#endif
+}
+
 /* Stops at the end. */
 INLINE void count(uint32_t *sum, bool shared) {
-  if (!shared) {
-    if (__builtin_expect(++*sum == 0, 0))
-      *sum = UINT32_MAX;
-  } else if (__atomic_load_n(sum, __ATOMIC_RELAXED) < UINT32_MAX - 65536)
+  if (!shared)
+    count_own(sum);
+  else if (__atomic_load_n(sum, __ATOMIC_RELAXED) < UINT32_MAX - 65536)
     __atomic_fetch_add(sum, 1, __ATOMIC_RELAXED);
 }
 
@@ -196,8 +206,12 @@ INLINE uint32_t size_class(uint64_t size) {
   return class + (size > bound[class]);
 }
 
-static __attribute__((noinline)) void count_rarer(struct penstock_common *common, uint32_t size) {
-  uint32_t rarest = 0;
+static uint32_t size_of(uint64_t asked) { return asked < UINT32_MAX ? (uint32_t)asked : UINT32_MAX; }
+
+static __attribute__((noinline)) void count_size(struct penstock_file *f, uint32_t to, uint64_t asked) {
+  struct penstock_common *common = f->common;
+  uint32_t size = size_of(asked), class = size_class(asked), rarest = 0;
+  count(&f->way[to].sizes[class], false);
   for (uint32_t i = 0; i < 4; i++) {
     if (common[i].size == size && common[i].count) {
       count(&common[i].count, false);
@@ -209,39 +223,62 @@ static __attribute__((noinline)) void count_rarer(struct penstock_common *common
   common[rarest].over = common[rarest].count;
   common[rarest].size = size;
   count(&common[rarest].count, false);
-}
-
-INLINE void count_common(struct penstock_common *common, uint64_t asked) {
-  uint32_t size = asked < UINT32_MAX ? (uint32_t)asked : UINT32_MAX;
-  if (__builtin_expect(common[0].size == size && size, 1))
-    count(&common[0].count, false);
-  else
-    count_rarer(common, size);
+  if (rarest == 0)
+    f->class = (uint16_t)class;
 }
 
 /* Threads cannot agree on who has to go without waiting for each other: the first four sizes stay. */
-static void count_common_shared(struct penstock_common *common, uint64_t asked) {
-  uint32_t size = asked < UINT32_MAX ? (uint32_t)asked : UINT32_MAX;
+static void count_size_shared(struct penstock_file *f, uint32_t to, uint64_t asked) {
+  uint32_t size = size_of(asked);
+  count(&f->way[to].sizes[size_class(asked)], true);
   for (uint32_t i = 0; size && i < 4; i++) {
     uint32_t none = 0;
-    if (__atomic_compare_exchange_n(&common[i].size, &none, size, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED) ||
+    if (__atomic_compare_exchange_n(&f->common[i].size, &none, size, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED) ||
         none == size) {
-      count(&common[i].count, true);
+      count(&f->common[i].count, true);
       return;
     }
   }
 }
 
-static __attribute__((noinline)) void touched(struct penstock_file *f) {
-  __atomic_store_n(&f->last_ns, coarse_ns(), __ATOMIC_RELAXED);
+/* The parts of a move that are seldom needed, or only when it differs from most. */
+INLINE bool is_usual(const struct penstock_file *f, uint32_t to, uint64_t asked, uint64_t calls) {
+  return f->common[0].size == asked && f->last_way == to + 1 && calls % CLOCK_EVERY != CLOCK_EVERY - 1;
 }
 
-/* `timed`: the call's times, or NULL. */
-INLINE void count_move(struct penstock_file *f, uint32_t to, uint64_t asked, uint64_t bytes, uint64_t offset,
-                       const struct penstock_call *timed, bool shared) {
+INLINE void count_usual_size(struct penstock_file *f, uint32_t to) {
+  count(&f->common[0].count, false);
+  count(&f->way[to].sizes[f->class], false);
+}
+
+static __attribute__((noinline)) void count_unusual(struct penstock_file *f, uint32_t to, uint64_t asked, uint64_t calls) {
+  if (f->common[0].size == asked)
+    count_usual_size(f, to);
+  else
+    count_size(f, to, asked);
+  if (f->last_way != to + 1) {
+    if (f->last_way)
+      count(&f->switches, false);
+    f->last_way = to + 1;
+  }
+  if (calls % CLOCK_EVERY == CLOCK_EVERY - 1)
+    f->last_ns = coarse_ns();
+}
+
+static __attribute__((noinline)) void count_unusual_shared(struct penstock_file *f, uint32_t to, uint64_t asked,
+                                                           uint64_t calls) {
+  count_size_shared(f, to, asked);
+  uint32_t last = __atomic_exchange_n(&f->last_way, to + 1, __ATOMIC_RELAXED);
+  if (last && last != to + 1)
+    count(&f->switches, true);
+  if (calls % CLOCK_EVERY == CLOCK_EVERY - 1)
+    set(&f->last_ns, coarse_ns(), true);
+}
+
+INLINE void count_move(struct penstock_file *f, uint32_t to, uint64_t asked, uint64_t bytes, uint64_t offset, bool shared) {
   struct penstock_way *way = &f->way[to];
   uint64_t calls = get(&way->calls, shared), end = get(&way->end, shared);
-  if (calls && offset >= end) {
+  if (offset >= end) {
     add(&way->sequential, 1, shared);
     if (offset == end)
       add(&way->consecutive, 1, shared);
@@ -250,23 +287,18 @@ INLINE void count_move(struct penstock_file *f, uint32_t to, uint64_t asked, uin
   raise_to(&f->highest, offset + bytes, shared);
   add(&way->calls, 1, shared);
   add(&way->bytes, bytes, shared);
-  count(&way->sizes[size_class(asked)], shared);
   if (shared)
-    count_common_shared(f->common, asked);
+    count_unusual_shared(f, to, asked, calls);
+  else if (__builtin_expect(is_usual(f, to, asked, calls), 1))
+    count_usual_size(f, to);
   else
-    count_common(f->common, asked);
-  if (__builtin_expect((shared ? __atomic_load_n(&f->last_way, __ATOMIC_RELAXED) : f->last_way) != to + 1, 0)) {
-    if (shared ? __atomic_exchange_n(&f->last_way, to + 1, __ATOMIC_RELAXED) : f->last_way)
-      count(&f->switches, shared);
-    if (!shared)
-      f->last_way = to + 1;
-  }
-  if (timed) {
-    add(&way->time_ns, timed->end_ns - timed->start_ns, shared);
-    count(&way->sampled, shared);
-    set(&f->last_ns, timed->end_ns, shared);
-  } else if (calls % CLOCK_EVERY == CLOCK_EVERY - 1)
-    touched(f);
+    count_unusual(f, to, asked, calls);
+}
+
+INLINE void count_time(struct penstock_file *f, uint32_t to, const struct penstock_call *c, bool shared) {
+  add(&f->way[to].time_ns, c->end_ns - c->start_ns, shared);
+  count(&f->way[to].sampled, shared);
+  set(&f->last_ns, c->end_ns, shared);
 }
 
 INLINE void count_meta(struct penstock_file *f, const struct penstock_call *c, bool shared) {
@@ -289,6 +321,11 @@ INLINE void count_meta(struct penstock_file *f, const struct penstock_call *c, b
 
 enum { DIRECTORY_SALT = 0x5bd1e995 };
 
+static void no_move_yet(struct penstock_file *f) {
+  f->way[PENSTOCK_READING].end = f->way[PENSTOCK_WRITING].end = UINT64_MAX;
+  f->first_ns = f->last_ns = coarse_ns();
+}
+
 /* A new slot for a name, in the index if `hash` is not there yet; the number to use, or 0. */
 static uint32_t make(enum penstock_slot_kind kind, uint64_t hash, const char *name, size_t size) {
   uint32_t line = penstock_slots_take(kind, 0);
@@ -297,7 +334,7 @@ static uint32_t make(enum penstock_slot_kind kind, uint64_t hash, const char *na
   struct penstock_file *f = file_at(line);
   f->thread = me.thread;
   f->hash = hash;
-  f->first_ns = f->last_ns = coarse_ns();
+  no_move_yet(f);
   f->name_size = (uint16_t)(size < NAME_ROOM ? size : NAME_ROOM);
   f->name_next = penstock_slot_text(f->name, sizeof f->name, name, f->name_size);
   if (size > NAME_ROOM)
@@ -312,7 +349,7 @@ static uint32_t unnamed(void) {
   uint32_t line = __atomic_load_n(&here.unnamed, __ATOMIC_ACQUIRE);
   if (line || !(line = penstock_slots_take(PENSTOCK_SLOT_UNNAMED, PENSTOCK_SLOT_SHARED)))
     return line;
-  file_at(line)->first_ns = coarse_ns();
+  no_move_yet(file_at(line));
   uint32_t used = settle(&here.unnamed, line);
   if (used == line)
     penstock_slot_publish(line);
@@ -369,7 +406,7 @@ static __attribute__((noinline)) struct penstock_file *other(uint32_t line) {
         return unnamed() ? file_at(unnamed()) : NULL;
       struct penstock_file *mine = file_at(fresh);
       mine->thread = last ? 0 : me.thread;
-      mine->first_ns = mine->last_ns = coarse_ns();
+      no_move_yet(mine);
       mine->hash = f->hash;
       next = settle(&f->next, fresh);
       if (next == fresh)
@@ -395,6 +432,8 @@ static __attribute__((noinline)) uint32_t bind(int fd, struct penstock_fd *entry
   if (size == 0) {
     int found = penstock_fd_path(fd, name, sizeof name);
     size = found > 0 ? (size_t)found : 0;
+    long pos = found > 0 ? PENSTOCK_RAW(lseek, fd, 0, SEEK_CUR, 0) : 0;
+    __atomic_store_n(&entry->pos, pos > 0 ? (uint64_t)pos : 0, __ATOMIC_RELAXED);
   }
   bool directory = entry->flags & PENSTOCK_FD_DIRECTORY;
   uint32_t line = size == 0 ? 0 : directory ? slot_of_directory(name, size) : slot_of_open(name, size);
@@ -426,71 +465,72 @@ static void anonymous(uint32_t to, uint64_t bytes) {
   __atomic_fetch_add(to ? &p->anonymous_written_bytes : &p->anonymous_read_bytes, bytes, __ATOMIC_RELAXED);
 }
 
-/* `offset`: where, or negative: where the descriptor stood. */
-INLINE void move(struct penstock_file *f, struct penstock_fd *entry, uint32_t to, uint64_t asked, uint64_t bytes,
-                 int64_t offset, const struct penstock_call *timed) {
-  uint64_t at = (uint64_t)offset;
-  if (offset < 0) {
-    at = __atomic_load_n(&entry->pos, __ATOMIC_RELAXED);
-    if (to == PENSTOCK_WRITING && entry->flags & PENSTOCK_FD_APPEND && at < f->highest)
-      at = f->highest;
-    __atomic_store_n(&entry->pos, at + bytes, __ATOMIC_RELAXED);
-  }
-  if (__builtin_expect(f->thread != 0, 1))
-    count_move(f, to, asked, bytes, at, timed, false);
-  else
-    count_move(f, to, asked, bytes, at, timed, true);
+/* Where a call begins that is at `offset`, or (negative) where its descriptor stands; which moves on. */
+INLINE uint64_t place_of(struct penstock_fd *entry, uint64_t bytes, int64_t offset) {
+  if (offset >= 0)
+    return (uint64_t)offset;
+  uint64_t at = __atomic_load_n(&entry->pos, __ATOMIC_RELAXED);
+  __atomic_store_n(&entry->pos, at + bytes, __ATOMIC_RELAXED);
+  return at;
 }
 
-/* The next call of the kind may be quick, if it is on a slot and not the thread's first. */
+static void move(struct penstock_file *f, struct penstock_fd *entry, uint32_t to, uint64_t asked, uint64_t bytes,
+                 int64_t offset) {
+  uint64_t at = place_of(entry, bytes, offset);
+  if (f->thread)
+    count_move(f, to, asked, bytes, at, false);
+  else
+    count_move(f, to, asked, bytes, at, true);
+}
+
+/* The next call of the kind may be quick, if it is not among the thread's first. */
 static void may_be_quick(const struct penstock_call *c, struct penstock_fd *entry) {
   if (me.quick && me.ops->op[c->op % PENSTOCK_OPS_MAX].calls >= TIMED_FIRST)
-    __atomic_store_n(&entry->quick, me.quick, __ATOMIC_RELAXED);
+    __atomic_store_n(&entry->quick, me.quick + 1, __ATOMIC_RELAXED);
 }
 
 static void moved(const struct penstock_call *c, uint32_t to, int fd, struct penstock_fd *entry, int64_t offset) {
   uint64_t bytes = (uint64_t)c->result, asked = c->asked ? c->asked : bytes;
   uint32_t line = entry ? slot_of(fd, entry) : 0;
   struct penstock_file *f = line ? ours(line) : NULL;
-  if (f)
-    move(f, entry, to, asked, bytes, offset, c->timed ? c : NULL);
-  else
+  if (!f) {
     anonymous(to, bytes);
-  if (f)
-    may_be_quick(c, entry);
+    return;
+  }
+  move(f, entry, to, asked, bytes, offset);
+  if (c->timed && f->thread)
+    count_time(f, to, c, false);
+  else if (c->timed)
+    count_time(f, to, c, true);
+  may_be_quick(c, entry);
 }
 
-static __attribute__((noinline)) void quick_rare(struct penstock_fd *entry, uint32_t to, uint64_t asked, int64_t offset,
-                                                 int64_t result) {
+static __attribute__((noinline)) int64_t quick_rare(struct penstock_fd *entry, uint32_t to, uint64_t asked, int64_t offset,
+                                                    int64_t result) {
   struct penstock_file *f = result < 0 ? NULL : ours(entry->record);
   if (result < 0)
     count(&me.ops->op[to == PENSTOCK_WRITING ? PENSTOCK_OP_WRITE : PENSTOCK_OP_READ].errors, false);
   else if (f)
-    move(f, entry, to, asked, (uint64_t)result, offset, NULL);
+    move(f, entry, to, asked, (uint64_t)result, offset);
+  return result;
 }
 
-INLINE void quick(struct penstock_fd *entry, uint32_t to, uint64_t asked, int64_t offset, int64_t result) {
+INLINE int64_t quick(struct penstock_fd *entry, uint32_t to, uint64_t asked, int64_t offset, int64_t result) {
   struct penstock_file *f = file_at(entry->record);
   me.ops->op[to == PENSTOCK_WRITING ? PENSTOCK_OP_WRITE : PENSTOCK_OP_READ].calls++;
-  if (__builtin_expect(result < 0 || f->thread != me.thread ||
-                         (to == PENSTOCK_WRITING && entry->flags & PENSTOCK_FD_APPEND), 0)) {
-    quick_rare(entry, to, asked, offset, result);
-    return;
-  }
-  uint64_t at = (uint64_t)offset, bytes = (uint64_t)result;
-  if (offset < 0) {
-    at = __atomic_load_n(&entry->pos, __ATOMIC_RELAXED);
-    __atomic_store_n(&entry->pos, at + bytes, __ATOMIC_RELAXED);
-  }
-  count_move(f, to, asked, bytes, at, NULL, false);
+  if (__builtin_expect(result < 0 || f->thread != me.thread, 0))
+    return quick_rare(entry, to, asked, offset, result);
+  uint64_t at = place_of(entry, (uint64_t)result, offset);
+  count_move(f, to, asked, (uint64_t)result, at, false);
+  return result;
 }
 
-void penstock_record_read(struct penstock_fd *entry, uint64_t asked, int64_t offset, int64_t result) {
-  quick(entry, PENSTOCK_READING, asked, offset, result);
+int64_t penstock_record_read(struct penstock_fd *entry, uint64_t asked, int64_t offset, int64_t result) {
+  return quick(entry, PENSTOCK_READING, asked, offset, result);
 }
 
-void penstock_record_wrote(struct penstock_fd *entry, uint64_t asked, int64_t offset, int64_t result) {
-  quick(entry, PENSTOCK_WRITING, asked, offset, result);
+int64_t penstock_record_wrote(struct penstock_fd *entry, uint64_t asked, int64_t offset, int64_t result) {
+  return quick(entry, PENSTOCK_WRITING, asked, offset, result);
 }
 
 /* From one descriptor to another, of which either may not be ours to record. */

@@ -14,7 +14,7 @@ enum { PENSTOCK_RECORD_LARGE_BYTES = 256 << 10 };
 /* A thread's own.  40 bytes: a preloaded library has little room for these. */
 struct penstock_recorder {
   struct penstock_ops *ops;
-  uint16_t quick;     /* that of descriptors which it may use the quick way; 0: none */
+  uint16_t quick;     /* one less than that of descriptors which it may use the quick way; 0: of none */
   uint16_t countdown; /* until a call is timed again */
   bool shared;        /* `ops` is written by several threads */
   uint32_t epoch;     /* 1 + of the process that this is for; 0: never begun */
@@ -22,18 +22,20 @@ struct penstock_recorder {
   uint32_t from, to; /* file slot that was met last and is another's, and ours for it */
   uint32_t random;
 };
-extern __thread struct penstock_recorder penstock_recorder __attribute__((tls_model("initial-exec")));
+extern PENSTOCK_OURS __thread struct penstock_recorder penstock_recorder __attribute__((tls_model("initial-exec")));
 
 /* May this call go the quick way? */
 static inline bool penstock_record_is_quick(const struct penstock_fd *entry, uint64_t asked) {
   struct penstock_recorder *me = &penstock_recorder;
-  uint16_t known = __atomic_load_n(&entry->quick, __ATOMIC_RELAXED);
-  if (!known || known != me->quick || asked >= PENSTOCK_RECORD_LARGE_BYTES || me->countdown <= 1)
+  if (__atomic_load_n(&entry->quick, __ATOMIC_RELAXED) != me->quick + 1 || asked >= PENSTOCK_RECORD_LARGE_BYTES)
     return false;
-  me->countdown--;
+  if (__builtin_expect(--me->countdown == 0, 0)) {
+    me->countdown = 1; /* before() asks for the clock */
+    return false;
+  }
   return true;
 }
 
-/* What it did.  `offset`: where, or negative: where the descriptor stood. */
-void penstock_record_read(struct penstock_fd *entry, uint64_t asked, int64_t offset, int64_t result);
-void penstock_record_wrote(struct penstock_fd *entry, uint64_t asked, int64_t offset, int64_t result);
+/* What it did.  `offset`: where, or negative: where the descriptor stood.  Gives `result` back. */
+int64_t penstock_record_read(struct penstock_fd *entry, uint64_t asked, int64_t offset, int64_t result);
+int64_t penstock_record_wrote(struct penstock_fd *entry, uint64_t asked, int64_t offset, int64_t result);
