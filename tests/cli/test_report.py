@@ -4,6 +4,7 @@
 import csv
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def test_top_and_files(run_penstock: Any, history: Path) -> None:
     whole = run_penstock("report", "--files").stdout
 
     assert top.count("/scratch/ann/out.0") == 2
-    assert "and 6 more: penstock report " in top
+    assert "and 6 more files and folders: penstock report " in top
     assert whole.count("/scratch/ann/out.0") == 8
 
 
@@ -122,3 +123,38 @@ def test_page_that_cannot_be_written(run_penstock: Any, history: Path) -> None:
 
     assert shown.returncode == 12
     assert shown.stderr.startswith("penstock report: the page /proc/no/page.html cannot be written")
+
+
+PROGRAM = """
+import os, sys
+folder = sys.argv[1]
+for i in range(3):
+    with open(f"{folder}/f{i}", "wb", buffering=0) as file:
+        for k in range(10):
+            file.write(b"x" * 65536)
+with open(f"{folder}/f0", "rb", buffering=0) as file:
+    while file.read(4096):
+        pass
+"""
+
+
+def test_a_real_run(run_penstock: Any, tmp_path: Path) -> None:
+    """What a program did is what the report says, from the preloaded library to the CSV."""
+    script = tmp_path / "work.py"
+    script.write_text(PROGRAM)
+    (tmp_path / "data").mkdir()
+
+    ran = run_penstock("run", "--", sys.executable, str(script), str(tmp_path / "data"))
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+    shown = run_penstock("report", "--csv")
+    document = json.loads(run_penstock("report", "--json").stdout)
+    listed = json.loads(run_penstock("runs", "--json").stdout)["runs"]
+
+    rows = {Path(row["path"]).name: row for row in csv.DictReader(io.StringIO(shown.stdout))}
+    for i in range(3):
+        assert (rows[f"f{i}"]["writes"], rows[f"f{i}"]["bytes_written"]) == ("10", str(10 * 65536))
+    assert (rows["f0"]["opens"], rows["f0"]["reads"], rows["f0"]["bytes_read"]) == ("2", "161", "655360")
+    assert rows["f0"]["common_sizes"].split()[0] == "4096:160"
+    assert document["write"]["bytes"] == 30 * 65536
+    assert document["run"]["partial"] == []
+    assert [(run["program"], run["exit_status"], run["ended"]) for run in listed] == [("work.py", 0, True)]

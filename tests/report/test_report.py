@@ -195,7 +195,7 @@ def test_what_did_not_fit_is_said() -> None:
         overflow={"files": 500},
         partial=[record.Reason("table_full", 500)],
     )
-    text = "\n".join(screen.screen(gathered([node]), 8, 10240))
+    text = "\n".join(screen.screen(gathered([node]), 8, 10240, 120))
 
     assert "/s/many/ (500 files that did not fit)" in text
     assert "(descriptors without a known path)" in text

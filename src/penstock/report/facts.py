@@ -100,6 +100,11 @@ class Use:
         return self.read.bytes + self.write.bytes
 
     @property
+    def holds_files(self) -> bool:
+        """Of a directory: does it stand for files that did not fit?"""
+        return bool(self.read.calls or self.write.calls)
+
+    @property
     def calls(self) -> int:
         return self.opens + self.metas + self.read.calls + self.write.calls
 
@@ -215,8 +220,10 @@ class Facts:
 
     @property
     def common_sizes(self) -> list[tuple[int, int]]:
-        """The commonest request sizes: (bytes, count), most frequent first."""
-        return sorted(self.total.common.items(), key=lambda item: (-item[1], item[0]))[:4]
+        """The commonest request sizes: (bytes, count), most frequent first; rare ones and ends of files not."""
+        least = max(0.01 * (self.total.read.calls + self.total.write.calls), 1)
+        found = [(size, count) for size, count in self.total.common.items() if size > 0 and count >= least]
+        return sorted(found, key=lambda item: (-item[1], item[0]))[:4]
 
     @property
     def metadata(self) -> list[Operation]:
@@ -274,7 +281,8 @@ def gather(run: merge.Run) -> Facts:
             by_worker.setdefault((node.node, row.pid, row.rank), Use()).add(row, node.node)
     rows = sorted(by_path.values(), key=lambda u: (-u.bytes, -u.calls, u.path))
     files = [u for u in rows if u.kind == record.FileKind.FILE]
-    total.files = sum(u.files for u in rows if u.kind != record.FileKind.UNNAMED)
+    folders = [u for u in rows if u.kind == record.FileKind.DIRECTORY and u.holds_files]
+    total.files = len(files) + sum(u.files for u in folders)
     return Facts(
         run=run,
         summary=merge.summarize(run),

@@ -163,7 +163,7 @@ def sizes_figure(facts: Facts, small_bytes: int) -> Figure | None:
 
 def _file_table(facts: Facts, uses: list[Use]) -> Table:
     who = "ranks" if any(u.ranks for u in uses) else "procs"
-    head = ["path", "read", "written", "reads", "writes", "opens", who, "stripes", "targets"]
+    head = ["path", "read", "written", "reads", "writes", "opens", "metadata", who, "stripes", "targets"]
     lines = []
     for use in uses:
         targets = " ".join(map(str, use.layout.targets)) if use.layout else "–"
@@ -175,12 +175,13 @@ def _file_table(facts: Facts, uses: list[Use]) -> Table:
                 f"{use.read.calls:,}",
                 f"{use.write.calls:,}",
                 f"{use.opens:,}",
+                f"{use.metas:,}",
                 str(use.users),
                 stripes(use),
                 cut(targets, 24),
             ]
         )
-    return Table(head, lines, frozenset(range(1, 8)))
+    return Table(head, lines, frozenset(range(1, 9)))
 
 
 def _most_used(facts: Facts, top: int) -> list[Use]:

@@ -4,7 +4,7 @@
 from penstock.base import units
 from penstock.base.text import cut, visible
 from penstock.report.facts import Facts, Side, Use, small_classes
-from penstock.runs import query, record
+from penstock.runs import query, reasons, record
 
 _BAR = 24
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -76,13 +76,13 @@ def _partial(facts: Facts) -> list[str]:
         share = units.show_ratio(facts.run.unseen_ratio, 1)
         lines.append(f"NOT SEEN: {share} of the requests that the file system counted on a node")
     if over := overflow(facts):
-        lines.append(f"DID NOT FIT: {over}")
+        lines.append(f"NOT IN FULL: {over}")
     return lines
 
 
 def overflow(facts: Facts) -> str:
-    """What did not fit the recorder's tables, and how much of it."""
-    return ", ".join(f"{count:,} {visible(name)}" for name, count in facts.run.overflow.items())
+    """What the recorder's tables could not hold in full."""
+    return ", ".join(reasons.overflow(name, count) for name, count in facts.run.overflow.items())
 
 
 def _time(facts: Facts) -> list[str]:
@@ -181,8 +181,8 @@ def name_of(use: Use) -> str:
     if use.kind == record.FileKind.UNNAMED:
         return "(descriptors without a known path)"
     if use.kind == record.FileKind.DIRECTORY:
-        count = f"{use.files:,}" if use.files else "more"
-        return f"{visible(use.path).rstrip('/')}/ ({count} files that did not fit)"
+        folder = visible(use.path).rstrip("/") + "/"
+        return f"{folder} ({use.files:,} files that did not fit)" if use.holds_files else folder
     return visible(use.path)
 
 
@@ -195,16 +195,18 @@ def _files(facts: Facts, top: int, width: int) -> list[str]:
     lines = [f"{what}{': ' + facts.pattern if facts.pattern else ''}"]
     if shown:
         who = "ranks" if any(u.ranks for u in shown) else "procs"
-        lines.append(f"  {'read':>9} {'written':>9} {'opens':>6} {who:>5} {'strp':>4}  path")
+        lines.append(f"  {'read':>9} {'written':>9} {'opens':>6} {'meta':>6} {who:>5} {'strp':>4}  path")
     for use in shown:
         lines.append(
             f"  {units.show_size(use.read.bytes):>9} {units.show_size(use.write.bytes):>9} "
-            f"{units.show_count(use.opens):>6} {use.users:>5} {stripes(use):>4}  "
-            f"{cut(name_of(use), max(width - 42, 20))}"
+            f"{units.show_count(use.opens):>6} {units.show_count(use.metas):>6} {use.users:>5} "
+            f"{stripes(use):>4}  {cut(name_of(use), max(width - 49, 20))}"
         )
     hidden = len(rows) - len(shown)
     if hidden > 0:
-        lines.append(f"  and {hidden:,} more: penstock report {facts.summary.id[:8]} --files")
+        lines.append(
+            f"  and {hidden:,} more files and folders: penstock report {facts.summary.id[:8]} --files"
+        )
     return lines
 
 

@@ -46,7 +46,7 @@ COLUMNS = (
     ),
     Column(
         "kind",
-        "`file`, `directory` (sum over its files that did not fit), `unnamed` (path not known)",
+        "`file`, `directory` (listing it, calls on files never opened, files that did not fit), `unnamed`",
         lambda n, f: KINDS.get(f.kind, str(f.kind)),
     ),
     Column("files", "how many files the row stands for", lambda n, f: f.files or None),
@@ -84,6 +84,12 @@ COLUMNS = (
         lambda n, f: ten(f.read_sizes),
     ),
     Column("write_sizes", "the same for writes", lambda n, f: ten(f.write_sizes)),
+    Column("maps", "mmap calls; what is read and written there is not seen"),
+    Column(
+        "mpi_ranks",
+        "opened by MPI_File_open: size of its communicator",
+        lambda n, f: f.mpi_ranks or None,
+    ),
 )
 
 

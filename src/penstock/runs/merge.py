@@ -246,6 +246,7 @@ def summarize(run: Run) -> Summary:
     """The row of the list."""
     files = [row for node in run.nodes for row in node.files]
     named = {row.path for row in files if row.kind == record.FileKind.FILE}
+    folders = [r for r in files if r.kind == record.FileKind.DIRECTORY and (r.reads or r.writes)]
     return Summary(
         id=run.id.hex(),
         job=run.begin.job,
@@ -265,7 +266,7 @@ def summarize(run: Run) -> Summary:
         signal=run.end.signal if run.end else 0,
         bytes_read=sum(row.bytes_read for row in files),
         bytes_written=sum(row.bytes_written for row in files),
-        files=len(named) + sum(row.files for row in files if row.kind == record.FileKind.DIRECTORY),
+        files=len(named) + sum(row.files for row in folders),
         opens=sum(row.opens for row in files),
         partial=[p.word for p in partial(run)],
         forgotten=run.forgotten,

@@ -25,11 +25,11 @@ REASONS = {
     ),
     "not_attached": Meaning(
         "{n} process{es} did not load the recorder (static, setuid, or started with a clean environment)",
-        "penstock doctor -- ./app says why",
+        "penstock doctor -- ./app says why; for thousands of processes raise board.max_size",
     ),
     "table_full": Meaning(
         "{n} file{s} did not fit the tables and {are} summed by directory",
-        "penstock config show record lists the limits that can be raised",
+        "raise record.files_max: penstock run --set record.files_max=... -- ./app",
     ),
     "no_board": Meaning(
         "there was no shared memory on a node, so nothing was counted there",
@@ -53,6 +53,21 @@ REASONS = {
     ),
 }
 
+# What the recorder's tables could not hold in full, by the names of `Node.overflow`.
+OVERFLOW = {
+    "processes": "{n} process{es} beyond the table",
+    "rows": "{n} row{s} of files summed by directory",
+    "chunks": "{n} process{es} without room on the board",
+    "files": "{n} open{s} summed by directory",
+    "directories": "{n} open{s} summed over all directories",
+    "threads": "{n} thread{s} that share one table",
+    "names": "{n} name{s} cut",
+    "descriptors": "{n} descriptor{s} beyond the table",
+    "unknown": "{n} call{s} on files that could not be told",
+    "syscalls": "{n} file call{s} by syscall()",
+    "stock": "{n} call{s} that are only counted (mkstemp and its like)",
+}
+
 
 def known(word: str) -> Meaning:
     """The meaning of a word; one that is not known speaks for itself."""
@@ -64,10 +79,19 @@ def known(word: str) -> Meaning:
 
 def sentence(word: str, count: int) -> str:
     """The sentence of a word with its count."""
+    return _fill(known(word).sentence, count)
+
+
+def overflow(name: str, count: int) -> str:
+    """What of one table did not fit."""
+    own = visible(name).replace("{", "{{").replace("}", "}}")
+    return _fill(OVERFLOW.get(name, "{n} " + own), count)
+
+
+def _fill(words: str, count: int) -> str:
     one = count == 1
-    shown = f"{count:,}" if count else "some"
-    return known(word).sentence.format(
-        n=shown,
+    return words.format(
+        n=f"{count:,}" if count else "some",
         s="" if one else "s",
         es="" if one else "es",
         were="was" if one else "were",

@@ -48,7 +48,7 @@ class FileKind(IntEnum):
     """What a row of `files` stands for."""
 
     FILE = 0
-    DIRECTORY = 1  # sum over files of this directory that did not fit
+    DIRECTORY = 1  # a directory: listing it, metadata calls on files never opened, files that did not fit
     UNNAMED = 2  # descriptors whose path is not known
 
 
@@ -81,6 +81,8 @@ class Process(msgspec.Struct, frozen=True):
     exe: bytes = b""
     argv: list[bytes] = []
     threads: int = msgspec.field(name="thr", default=1)
+    mpi_files: int = msgspec.field(name="mpif", default=0)  # MPI_File_open calls
+    mpi_largest: int = msgspec.field(name="mpic", default=0)  # the largest communicator of one
 
 
 class Op(msgspec.Struct, frozen=True):
@@ -106,7 +108,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class File(msgspec.Struct, frozen=True):
-    """One file as one process used it."""
+    """One file as one process used it; a directory with data stands for files that did not fit."""
 
     path: bytes = msgspec.field(name="p", default=b"")
     kind: int = msgspec.field(name="kind", default=0)  # FileKind
@@ -140,6 +142,8 @@ class File(msgspec.Struct, frozen=True):
     write_sampled: int = msgspec.field(name="kw", default=0)
     meta_sampled: int = msgspec.field(name="km", default=0)
     highest_offset: int = msgspec.field(name="hi", default=0)
+    maps: int = msgspec.field(name="mm", default=0)  # mmap calls: what is read or written there is not seen
+    mpi_ranks: int = msgspec.field(name="cz", default=0)  # opened by MPI_File_open: its communicator's size
     filesystem: str = msgspec.field(name="fs", default="")  # type of the mount: "lustre", "ext4"
     layout: Layout | None = msgspec.field(name="lay", default=None)
 
