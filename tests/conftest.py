@@ -68,6 +68,7 @@ def make_testbed() -> Iterator[Callable[..., Bed]]:
     if why := emulated.missing():
         pytest.skip(f"no testbed: {why}")
     top = Path(tempfile.mkdtemp(prefix="penstock-test-"))
+    top.chmod(0o755)  # tests become other users
     beds: list[Bed] = []
 
     def make(

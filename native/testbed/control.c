@@ -95,8 +95,7 @@ static bool read_line(int fd, char line[MAX_LINE]) {
     if (n <= 0)
       return false;
     used += (size_t)n;
-    line[used] = 0;
-    char *end = strchr(line, '\n');
+    char *end = memchr(line, '\n', used);
     if (end) {
       *end = 0;
       return true;

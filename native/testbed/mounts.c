@@ -3,7 +3,7 @@
  *
  * Invariants:
  * 1. A client's number is the lowest free one; it is free again only after the last call of its mount was answered.
- * 2. What libfuse 3.14 has no name for (parallel direct writes, privileges dropped by the server, mmap beside direct I/O)
+ * 2. What libfuse 3.14 has no name for (parallel direct writes, privileges dropped by the server, mmap beside direct I/O) or forgets to say
  *    is written into the answer on its way out; `patching` says which answer of this thread is meant.
  */
 #include "testbed/server.h"
@@ -22,7 +22,7 @@
 
 #define BIT_INIT_EXT (1u << 30)
 #define BIT_KILLPRIV_V2 (1u << 28)
-#define BIT_SETXATTR_EXT (1u << 29)
+#define BIT_PARALLEL_DIROPS (1u << 18)
 #define BIT2_DIRECT_IO_ALLOW_MMAP (1u << 4) /* of flags2: bit 36 of all */
 enum { BIT_PARALLEL_DIRECT_WRITES = 1 << 6 };
 
@@ -36,8 +36,7 @@ void mounts_patch(struct mount *m, enum patch what) {
 
 static void patch_init(struct fuse_init_out *out) {
   uint64_t offered = patched->offered_flags;
-  if (offered & BIT_KILLPRIV_V2)
-    out->flags |= BIT_KILLPRIV_V2;
+  out->flags |= (BIT_KILLPRIV_V2 | BIT_PARALLEL_DIROPS) & (uint32_t)offered;
   if (offered & BIT_INIT_EXT) {
     out->flags |= BIT_INIT_EXT;
     out->flags2 |= BIT2_DIRECT_IO_ALLOW_MMAP & (uint32_t)(offered >> 32);
@@ -82,7 +81,7 @@ static ssize_t read_request(int fd, void *buffer, size_t size, void *closure) {
 static void on_init(void *userdata, struct fuse_conn_info *c) {
   struct mount *m = userdata;
   unsigned want = FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO | FUSE_CAP_IOCTL_DIR | FUSE_CAP_PARALLEL_DIROPS |
-                  FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS | FUSE_CAP_HANDLE_KILLPRIV;
+                  FUSE_CAP_POSIX_LOCKS | FUSE_CAP_FLOCK_LOCKS;
   if (m->server->posix)
     want |= FUSE_CAP_AUTO_INVAL_DATA;
   c->want = want & c->capable;

@@ -61,7 +61,9 @@ def wait_for_lines(note: Path, count: int) -> None:
 def test_no_closed_file_is_lost_when_the_server_is_killed(testbed, tmp_path, lines):
     note = tmp_path / "note"
     other = testbed.more("node2")
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(other), str(note)], stderr=subprocess.DEVNULL)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(other), str(note)], stderr=subprocess.DEVNULL
+    )
     wait_for_lines(note, lines)
     testbed.kill()
     writer.wait(timeout=20)  # its next call fails
@@ -94,7 +96,7 @@ def test_an_open_file_without_a_name_is_gone_after_a_kill_and_its_room_free(test
 def test_down_works_and_says_so_when_the_server_died(testbed):
     testbed.kill()
     with pytest.raises(OSError) as caught:
-        os.listdir(testbed.path)
+        list(testbed.path.iterdir())
     assert caught.value.errno in (errno.ENOTCONN, errno.ECONNABORTED)
     testbed.stop()
     assert not [m for m in emulated.mounts() if m.folder == testbed.folder]

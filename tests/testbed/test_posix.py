@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 NAMES = st.sampled_from(["a", "b", "c", "d/a", "d/b", "d/e/a", "d/e", "d", "f/a", "f", "new"])
-OFFSETS = st.one_of(st.integers(0, 70_000), st.integers(0, 3_000_000), st.sampled_from([65535, 65536, 131072]))
+OFFSETS = st.one_of(
+    st.integers(0, 70_000), st.integers(0, 3_000_000), st.sampled_from([65535, 65536, 131072])
+)
 SIZES = st.one_of(st.integers(0, 300), st.sampled_from([4096, 65536, 65537, 200_000]))
 MODES = st.sampled_from([0o600, 0o644, 0o755, 0o4755, 0o2775])
 TIMES = st.integers(-(10**9), 4 * 10**9)
@@ -42,7 +44,7 @@ def tree(top: Path) -> dict[str, Any]:
             if stat.S_ISREG(seen.st_mode):
                 row += [seen.st_size, Path(path).read_bytes()]
             elif stat.S_ISLNK(seen.st_mode):
-                row.append(os.readlink(path))
+                row.append(str(Path(path).readlink()))
             if not stat.S_ISLNK(seen.st_mode):
                 own = [n for n in os.listxattr(path) if n.startswith("user.")]
                 row.append(sorted((n, os.getxattr(path, n)) for n in own))
@@ -78,9 +80,7 @@ class Pair(RuleBasedStateMachine):
 
     def both(self, call, *args: Any) -> Any:
         """Do it to both; `Path` arguments are below each top.  The results are the same."""
-        results = [
-            outcome(call, *[top / a if isinstance(a, Path) else a for a in args]) for top in self.tops
-        ]
+        results = [outcome(call, *[top / a if isinstance(a, Path) else a for a in args]) for top in self.tops]
         assert results[0] == results[1], (call, args)
         return results[0]
 

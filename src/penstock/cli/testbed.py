@@ -78,6 +78,9 @@ def run(args: argparse.Namespace) -> int:
         return ceph(args)
     from penstock.testbed import emulated
 
+    if args.what == "umount":
+        emulated.unmount(args.where, args.force)
+        return 0
     folder = emulated.find(args.dir)
     if args.what == "mount":
         client = emulated.mount_more(folder, args.where, _common.note)
@@ -85,8 +88,6 @@ def run(args: argparse.Namespace) -> int:
             _common.print_json({"schema_version": 1, "client": client.number, "path": client.path})
         else:
             print(f"client {client.number} is mounted at {client.path}")
-    elif args.what == "umount":
-        emulated.unmount(args.where, args.force)
     elif args.what == "status":
         show(emulated.status(folder), args.json)
     elif args.what == "down":
