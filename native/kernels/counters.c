@@ -52,26 +52,31 @@ static bool is_word(struct rest word, const char *name) {
   return strlen(name) == length && memcmp(word.at, name, length) == 0;
 }
 
+static int64_t count(struct rest *r) {
+  int64_t value = number(r);
+  return value < 0 ? 0 : value;
+}
+
 /* After the name: `8 samples [bytes] 4096 4194304 33554432`; a line may end after the unit. */
 static struct penstock_counter line_counter(struct rest line) {
-  struct penstock_counter ret = {number(&line), PENSTOCK_NO_COUNT};
+  struct penstock_counter ret = {.samples = count(&line)};
   next_word(&line);
   next_word(&line);
-  number(&line);
-  number(&line);
-  ret.sum = number(&line);
+  count(&line);
+  count(&line);
+  ret.sum = count(&line);
   return ret;
 }
 
-void penstock_counters_parse(const char *text, size_t size, const char *const *names, size_t count,
+void penstock_counters_parse(const char *text, size_t size, const char *const *names, size_t n,
                              struct penstock_counter *ret) {
-  for (size_t i = 0; i < count; i++) ret[i] = (struct penstock_counter){PENSTOCK_NO_COUNT, PENSTOCK_NO_COUNT};
+  memset(ret, 0, n * sizeof *ret);
   const char *end = text + size;
   for (const char *at = text; at < end;) {
     const char *stop = memchr(at, '\n', (size_t)(end - at));
     struct rest line = {at, stop ? stop : end};
     struct rest name = next_word(&line);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < n; i++)
       if (is_word(name, names[i]))
         ret[i] = line_counter(line);
     at = line.end + 1;

@@ -5,7 +5,9 @@
        write_bytes               8 samples [bytes] 4096 4194304 33554432 1407374
    of which the second word is how often, and the one after minimum and maximum the sum.
 
-   Invariants: nothing outside the text is read; what is not there, or no number, is PENSTOCK_NO_COUNT. */
+   A counter that was never raised is not in the text: it is 0.
+
+   Invariants: nothing outside the text is read; what is no number is PENSTOCK_NO_COUNT, of a counter 0. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -22,5 +24,5 @@ struct penstock_counter {
 int64_t penstock_number_parse(const char *text, size_t size);
 
 /* The counters of these names, in their order; `names` are NUL-terminated. */
-void penstock_counters_parse(const char *text, size_t size, const char *const *names, size_t count,
+void penstock_counters_parse(const char *text, size_t size, const char *const *names, size_t n,
                              struct penstock_counter *ret);

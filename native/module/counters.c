@@ -12,6 +12,9 @@
 
 #include "kernels/counters.h"
 
+/* Less than this is the end of the file: the kernel's own files fill a page before they stop early. */
+enum { SHORT_READ_BYTES = 2048 };
+
 /* Texts one after the other, each ended by a NUL. */
 static size_t split(const char *texts, Py_ssize_t size, const char **ret, size_t room) {
   size_t count = 0;
@@ -21,22 +24,25 @@ static size_t split(const char *texts, Py_ssize_t size, const char **ret, size_t
   return count;
 }
 
-static ssize_t whole_file(const char *path, char *text) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+static ssize_t whole_file(int dir, const char *path, char *text) {
+  int fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (fd < 0)
     return -1;
   size_t have = 0;
   ssize_t n;
-  while (have < PENSTOCK_COUNTER_FILE_BYTES && (n = read(fd, text + have, PENSTOCK_COUNTER_FILE_BYTES - have)) > 0)
-    have += (size_t)n;
+  do {
+    n = read(fd, text + have, PENSTOCK_COUNTER_FILE_BYTES - have);
+    have += n > 0 ? (size_t)n : 0;
+  } while (n >= SHORT_READ_BYTES && have < PENSTOCK_COUNTER_FILE_BYTES);
   close(fd);
   return n < 0 && have == 0 ? -1 : (ssize_t)have;
 }
 
 /* One row of numbers for each file: with names two for each of them, without names one. */
-static void read_rows(const char *paths, size_t size, const char *const *names, size_t count, char *text, int64_t *row) {
+static void read_rows(int dir, const char *paths, size_t size, const char *const *names, size_t count, char *text,
+                      int64_t *row) {
   for (const char *path = paths; path < paths + size; path += strlen(path) + 1) {
-    ssize_t length = whole_file(path, text);
+    ssize_t length = whole_file(dir, path, text);
     size_t have = length < 0 ? 0 : (size_t)length;
     if (count == 0) {
       *row++ = penstock_number_parse(text, have);
@@ -45,18 +51,18 @@ static void read_rows(const char *paths, size_t size, const char *const *names, 
     struct penstock_counter counter[PENSTOCK_COUNTER_NAMES_MAX];
     penstock_counters_parse(text, have, names, count, counter);
     for (size_t i = 0; i < count; i++) {
-      *row++ = counter[i].samples;
-      *row++ = counter[i].sum;
+      *row++ = length < 0 ? -1 : counter[i].samples;
+      *row++ = length < 0 ? -1 : counter[i].sum;
     }
   }
 }
 
 static PyObject *read_counters(PyObject *self, PyObject *args) {
-  const char *paths, *names_text;
+  const char *folder, *paths, *names_text;
   Py_ssize_t paths_size, names_size;
   const char *names[PENSTOCK_COUNTER_NAMES_MAX];
   (void)self;
-  if (!PyArg_ParseTuple(args, "y#y#", &paths, &paths_size, &names_text, &names_size))
+  if (!PyArg_ParseTuple(args, "yy#y#", &folder, &paths, &paths_size, &names_text, &names_size))
     return NULL;
   if ((paths_size && paths[paths_size - 1]) || (names_size && names_text[names_size - 1])) {
     PyErr_SetString(PyExc_ValueError, "each path and name ends with a NUL");
@@ -78,7 +84,10 @@ static PyObject *read_counters(PyObject *self, PyObject *args) {
   }
   int64_t *rows = (int64_t *)(void *)PyBytes_AsString(ret); /* a new object, not shown to anybody yet */
   Py_BEGIN_ALLOW_THREADS
-  read_rows(paths, (size_t)paths_size, names, count, text, rows);
+  int dir = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  read_rows(dir, paths, (size_t)paths_size, names, count, text, rows);
+  if (dir >= 0)
+    close(dir);
   Py_END_ALLOW_THREADS
   PyMem_Free(text);
   return ret;
@@ -86,7 +95,8 @@ static PyObject *read_counters(PyObject *self, PyObject *args) {
 
 PyMethodDef penstock_module_counters[] = {
   {"read_counters", read_counters, METH_VARARGS,
-   "read_counters(paths, names): int64 rows, one a file; texts end with NUL.  With names: how often and sum of each\n"
-   "counter of a stats file; without: the number in the file.  What is missing is -2**63."},
+   "read_counters(folder, paths, names): int64 rows, one a file below the folder; texts end with NUL.\n"
+   "With names: how often and sum of each counter of a stats file, -1 if it cannot be read.\n"
+   "Without: the number in the file, -2**63 if there is none."},
   {NULL, NULL, 0, NULL},
 };

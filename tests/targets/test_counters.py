@@ -20,7 +20,7 @@ getxattr_hits             18 samples [reqs]
 
 def numbers(paths: list[Path | str], *names: str) -> list[int]:
     text = "".join(f"{path}\0" for path in paths).encode()
-    rows = _native.read_counters(text, "".join(f"{n}\0" for n in names).encode())
+    rows = _native.read_counters(b"/", text, "".join(f"{n}\0" for n in names).encode())
     return memoryview(rows).cast("q").tolist()
 
 
@@ -30,10 +30,11 @@ def test_counters_of_a_stats_file(tmp_path: Path) -> None:
     assert numbers([tmp_path / "stats"], *names) == [
         *(6, 9929),
         *(8, 33554432),
-        *(18, NONE),
-        *(NONE, NONE),
-        *(1795041946, NONE),
+        *(18, 0),
+        *(0, 0),
+        *(1795041946, 0),
     ]
+    assert numbers([tmp_path / "absent"], *names) == [-1] * 10
 
 
 def test_plain_numbers_and_what_is_missing(tmp_path: Path) -> None:
@@ -46,9 +47,9 @@ def test_plain_numbers_and_what_is_missing(tmp_path: Path) -> None:
 def test_no_files_and_bad_arguments() -> None:
     assert numbers([]) == []
     with pytest.raises(ValueError, match="NUL"):
-        _native.read_counters(b"/proc/uptime", b"")
+        _native.read_counters(b"/", b"/proc/uptime", b"")
     with pytest.raises(ValueError, match="too many"):
-        _native.read_counters(b"", b"a\0" * 17)
+        _native.read_counters(b"/", b"", b"a\0" * 17)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2**62), st.integers(0, 2**62)), max_size=5))
@@ -57,5 +58,5 @@ def test_last_line_of_a_name_counts(rows: list[tuple[str, int, int]]) -> None:
     last = {name: [count, total] for name, count, total in rows}
     path = Path("/dev/shm") / "penstock-test-counters"
     path.write_text(text)
-    assert numbers([path], *"abc") == [value for name in "abc" for value in last.get(name, [NONE, NONE])]
+    assert numbers([path], *"abc") == [value for name in "abc" for value in last.get(name, [0, 0])]
     path.unlink()

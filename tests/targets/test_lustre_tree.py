@@ -104,10 +104,14 @@ def test_states(tree: Tree, change: Callable[[Tree], None], state: str) -> None:
 
 def test_target_that_comes_later_is_seen(tree: Tree) -> None:
     tree.ost(0, True)
-    lustre = Lustre(tree.mount)
+    now = [0.0]
+    lustre = Lustre(tree.mount, lambda: now[0])
     assert len(lustre.targets()) == 1
     tree.ost(1, True)
+    tree.put("obdfilter/fs-OST0000/degraded", 1)
+    now[0] = 5
     assert len(lustre.targets()) == 2
+    assert lustre.health() == {0: "degraded", 1: "up"}
 
 
 def test_job_counts_of_all_servers_together(tree: Tree) -> None:

@@ -11,9 +11,12 @@ import errno
 import fcntl
 import os
 import re
-from collections.abc import Mapping
-from functools import cached_property
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, lru_cache
+from itertools import repeat
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock import _native
 from penstock.base.errors import PenstockError
@@ -40,8 +43,9 @@ LUSTRE_TYPE = "lustre"
 
 O_LOV_DELAY_CREATE = os.O_NOCTTY | os.O_ASYNC
 _NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | O_LOV_DELAY_CREATE
+SLOW_S = 5.0
+"""How old sizes and flags may be: the MDS asks the OSTs for them no more often itself."""
 _SETSTRIPE = 0x4008669A
-_MISSING = -(2**63)
 _OST = re.compile(r"(?P<fs>.+)-OST(?P<id>[0-9a-f]{4})(?:$|-)")
 _SEEN_BY_SERVER = b"read_bytes\0write_bytes\0read\0write\0"
 _SEEN_BY_CLIENT = b"read_bytes\0write_bytes\0ost_read\0ost_write\0"
@@ -64,10 +68,16 @@ def fsname_of(mount: Mount) -> str:
     return mount.source.rpartition(":/")[2].partition("/")[0]
 
 
-def _numbers(paths: bytes, names: bytes = b"") -> list[int]:
-    """Rows of numbers out of files, see read_counters."""
-    rows: bytes = _native.read_counters(paths, names)
-    return memoryview(rows).cast("q").tolist()
+class _Paths(NamedTuple):
+    """Files below one folder, each name ended by a NUL."""
+
+    root: bytes
+    names: bytes
+
+    def numbers(self, counters: bytes = b"") -> list[int]:
+        """Rows of numbers out of the files, see read_counters."""
+        rows: bytes = _native.read_counters(self.root, self.names, counters)
+        return memoryview(rows).cast("q").tolist()
 
 
 class _Files:
@@ -86,7 +96,9 @@ class _Files:
         self.names = [folder.partition("-osc-")[0] for folder in self.folders]
         admin = self._folders("osp", f"{fs}-OST????-osc-MDT0000")
         self.admin = [admin.get(number, "none") for number in self.ids]
-        self._paths: dict[tuple[str, str], bytes] = {}
+        self._paths: dict[tuple[str, str], _Paths] = {}
+        self.sizes: list[int] = []
+        self.flags: dict[int, str] | None = None
         self.seen = self.listing()
 
     def listing(self) -> list[list[str]]:
@@ -103,46 +115,50 @@ class _Files:
                     found.setdefault(int(match["id"], 16), folder.name)
         return found
 
-    def paths(self, name: str, group: str = "") -> bytes:
+    def paths(self, name: str, group: str = "") -> _Paths:
         """The files of one parameter, an OST each, in the first tree that lets us read them."""
         group = group or self.side
         if (group, name) not in self._paths:
-            folders = self.admin if group == "osp" else self.folders
-            for root in (*self.params.roots, Path("/nowhere")):
-                some = [f"{root}/{group}/{folder}/{name}" for folder in folders]
-                if any(os.access(path, os.R_OK) for path in some[:2]):
-                    break
-            self._paths[group, name] = "".join(path + "\0" for path in some).encode()
+            some = [f"{group}/{folder}/{name}" for folder in (self.admin if group == "osp" else self.folders)]
+            roots = [
+                root
+                for root in self.params.roots
+                if any(os.access(root / path, os.R_OK) for path in some[:2])
+            ]
+            root = str(roots[0]) if roots else "/nowhere"
+            self._paths[group, name] = _Paths(root.encode(), "".join(path + "\0" for path in some).encode())
         return self._paths[group, name]
 
 
 class Lustre:
     kind = "lustre"
 
-    def __init__(self, mount: Mount) -> None:
+    def __init__(self, mount: Mount, clock: Callable[[], float] = time.monotonic) -> None:
         self.mount = mount
+        self._clock = clock
+        self._look_again_s = float("-inf")
         self.params = params_of(mount)
         self.fs = fsname_of(mount)
         self._found: _Files | None = None
 
     @property
     def _files(self) -> _Files:
-        if self._found is None or self._found.listing() != self._found.seen:
-            self._found = _Files(self.params, self.fs)
-            self.__dict__.pop("_servers", None)
+        """Looked up anew when targets came or went."""
+        now = self._clock()
+        if now >= self._look_again_s:
+            self._look_again_s = now + SLOW_S
+            if self._found is None or self._found.listing() != self._found.seen:
+                self._found = _Files(self.params, self.fs)
+                self.__dict__.pop("_servers", None)
+            self._found.flags = None
+            self._found.sizes = [max(size, 0) * 1024 for size in self._found.paths("kbytestotal").numbers()]
+        assert self._found
         return self._found
-
-    # Targets
 
     def targets(self) -> tuple[Target, ...]:
         files = self._files
-        sizes, free = _numbers(files.paths("kbytestotal")), _numbers(files.paths("kbytesavail"))
-        return tuple(
-            Target(number, name, server, max(size, 0) * 1024, max(room, 0) * 1024)
-            for number, name, server, size, room in zip(
-                files.ids, files.names, self._servers, sizes, free, strict=True
-            )
-        )
+        free = [max(room, 0) * 1024 for room in files.paths("kbytesavail").numbers()]
+        return tuple(map(Target, files.ids, files.names, self._servers, files.sizes, free))
 
     @cached_property
     def _servers(self) -> list[str]:
@@ -157,21 +173,19 @@ class Lustre:
     def load(self) -> Mapping[int, Load]:
         files = self._files
         names = _SEEN_BY_SERVER if files.side == "obdfilter" else _SEEN_BY_CLIENT
-        rows = _numbers(files.paths("stats"), names)
-        return {number: _load(rows[8 * i : 8 * i + 8]) for i, number in enumerate(files.ids)}
+        rows = files.paths("stats").numbers(names)
+        return dict(zip(files.ids, _loads(rows), strict=True))
 
     def health(self) -> Mapping[int, str]:
         """What clients see (ACTIVE), and where it can be seen what the servers and the MDS say."""
         files = self._files
-        states = dict.fromkeys(files.ids, UNKNOWN)
+        states = dict.fromkeys(files.ids, UP if files.side == "obdfilter" else UNKNOWN)
         for text in self.params.read(f"lov.{self.fs}-clilov-*.target_obd").values():
-            for line in text.splitlines():
-                number, _, rest = line.partition(":")
-                if number.strip().isdigit() and int(number) in states:
-                    states[int(number)] = UP if rest.split()[-1:] == ["ACTIVE"] else INACTIVE
-        if files.side == "obdfilter":
-            _add_health_of_servers(files, states)
-        return states
+            seen = _active_or_not(text)
+            states = {number: seen.get(number, state) for number, state in states.items()}
+        if files.flags is None:
+            files.flags = _flags(files)
+        return states | files.flags
 
     def job_counts(self) -> Mapping[str, Mapping[str, int]]:
         counts: dict[str, dict[str, int]] = {}
@@ -245,23 +259,30 @@ class Lustre:
             raise self._refused(error, path, layout) from error
 
 
-def _add_health_of_servers(files: _Files, states: dict[int, str]) -> None:
-    flags = {
-        DEGRADED: _numbers(files.paths("degraded")),
-        NO_CREATE: _numbers(files.paths("no_create")),
-        READ_ONLY: _numbers(files.paths("readonly")),
+@lru_cache(maxsize=4)
+def _active_or_not(text: str) -> dict[int, str]:
+    """`3: fs-OST0003_UUID ACTIVE`, a line a target; it rarely changes."""
+    rows = (line.partition(":") for line in text.splitlines())
+    return {
+        int(n): UP if rest.endswith(" ACTIVE") else INACTIVE for n, _, rest in rows if n.strip().isdecimal()
     }
-    active = _numbers(files.paths("active", "osp"))
-    create = _numbers(files.paths("prealloc_status", "osp"))
-    for i, number in enumerate(files.ids):
-        if states[number] in (UP, UNKNOWN):
-            states[number] = next((word for word, row in flags.items() if row[i] == 1), UP)
-        if create[i] == -errno.ENOSPC:
-            states[number] = FULL
-        if create[i] in (-errno.ENOTCONN, -errno.EIO, -errno.ENODEV):
-            states[number] = DOWN
-        if active[i] == 0:
-            states[number] = INACTIVE
+
+
+def _flags(files: _Files) -> dict[int, str]:
+    """The targets that are not simply up, in the servers' and the MDS's opinion."""
+    if files.side != "obdfilter":
+        return {}
+    found: dict[int, str] = {}
+    for word, name in ((READ_ONLY, "readonly"), (NO_CREATE, "no_create"), (DEGRADED, "degraded")):
+        values = zip(files.ids, files.paths(name).numbers(), strict=True)
+        found |= {number: word for number, value in values if value == 1}
+    for number, value in zip(files.ids, files.paths("prealloc_status", "osp").numbers(), strict=True):
+        if value == -errno.ENOSPC:
+            found[number] = FULL
+        elif value in (-errno.ENOTCONN, -errno.EIO, -errno.ENODEV):
+            found[number] = DOWN
+    values = zip(files.ids, files.paths("active", "osp").numbers(), strict=True)
+    return found | {number: INACTIVE for number, value in values if value == 0}
 
 
 def _has_layout(fd: int) -> bool:
@@ -287,18 +308,11 @@ def _set_by_ioctl(fd: int, blob: bytes) -> bool:
     return _has_layout(fd)
 
 
-def _load(row: list[int]) -> Load:
-    """How often and the sum of read_bytes, write_bytes, read, write; one never used is not in the file."""
-    if all(value == _MISSING for value in row):
-        return Load()
-    value = [max(v, 0) for v in row]
-    return Load(
-        reads=value[0],
-        writes=value[2],
-        read_bytes=value[1],
-        written_bytes=value[3],
-        busy_ns=(value[5] + value[7]) * 1000,
-    )
+def _loads(rows: list[int]) -> Iterator[Load]:
+    """From rows of how often and the sum of: bytes read, bytes written, reads in µs, writes in µs."""
+    reads, read_bytes, writes, written = (rows[i::8] for i in range(4))
+    busy_ns = [(a + b) * 1000 if a >= 0 else -1 for a, b in zip(rows[5::8], rows[7::8], strict=True)]
+    return map(Load, reads, writes, read_bytes, written, busy_ns, repeat(-1))
 
 
 def layout_of(blob: bytes) -> Layout:
