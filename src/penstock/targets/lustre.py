@@ -14,7 +14,6 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, lru_cache
-from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,8 +42,8 @@ LUSTRE_TYPE = "lustre"
 
 O_LOV_DELAY_CREATE = os.O_NOCTTY | os.O_ASYNC
 _NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | O_LOV_DELAY_CREATE
-SLOW_S = 5.0
-"""How old sizes and flags may be: the MDS asks the OSTs for them no more often itself."""
+SLOW_S, SIZES_S = 5.0, 60.0
+"""How old flags and sizes may be: the MDS asks the OSTs for flags no more often itself."""
 _SETSTRIPE = 0x4008669A
 _OST = re.compile(r"(?P<fs>.+)-OST(?P<id>[0-9a-f]{4})(?:$|-)")
 _SEEN_BY_SERVER = b"read_bytes\0write_bytes\0read\0write\0"
@@ -74,10 +73,14 @@ class _Paths(NamedTuple):
     root: bytes
     names: bytes
 
-    def numbers(self, counters: bytes = b"") -> list[int]:
+    def rows(self, counters: bytes = b"") -> bytes:
         """Rows of numbers out of the files, see read_counters."""
-        rows: bytes = _native.read_counters(self.root, self.names, counters)
-        return memoryview(rows).cast("q").tolist()
+        found: bytes = _native.read_counters(self.root, self.names, counters)
+        return found
+
+    def numbers(self) -> list[int]:
+        """The number in each file."""
+        return memoryview(self.rows()).cast("q").tolist()
 
 
 class _Files:
@@ -92,12 +95,14 @@ class _Files:
             self.side = "osc"
             found = self._folders("osc", f"{fs}-OST????-osc-*")
         self.ids = sorted(found)
+        self.rows = {number: row for row, number in enumerate(self.ids)}
         self.folders = [found[number] for number in self.ids]
         self.names = [folder.partition("-osc-")[0] for folder in self.folders]
         admin = self._folders("osp", f"{fs}-OST????-osc-MDT0000")
         self.admin = [admin.get(number, "none") for number in self.ids]
         self._paths: dict[tuple[str, str], _Paths] = {}
         self.sizes: list[int] = []
+        self.sized_s = float("-inf")
         self.flags: dict[int, str] | None = None
         self.seen = self.listing()
 
@@ -151,12 +156,15 @@ class Lustre:
                 self._found = _Files(self.params, self.fs)
                 self.__dict__.pop("_servers", None)
             self._found.flags = None
-            self._found.sizes = [max(size, 0) * 1024 for size in self._found.paths("kbytestotal").numbers()]
         assert self._found
         return self._found
 
     def targets(self) -> tuple[Target, ...]:
         files = self._files
+        now = self._clock()
+        if now >= files.sized_s + SIZES_S:
+            files.sizes = [max(size, 0) * 1024 for size in files.paths("kbytestotal").numbers()]
+            files.sized_s = now
         free = [max(room, 0) * 1024 for room in files.paths("kbytesavail").numbers()]
         return tuple(map(Target, files.ids, files.names, self._servers, files.sizes, free))
 
@@ -173,8 +181,7 @@ class Lustre:
     def load(self) -> Mapping[int, Load]:
         files = self._files
         names = _SEEN_BY_SERVER if files.side == "obdfilter" else _SEEN_BY_CLIENT
-        rows = files.paths("stats").numbers(names)
-        return dict(zip(files.ids, _loads(rows), strict=True))
+        return _Loads(files.rows, files.paths("stats").rows(names))
 
     def health(self) -> Mapping[int, str]:
         """What clients see (ACTIVE), and where it can be seen what the servers and the MDS say."""
@@ -308,11 +315,28 @@ def _set_by_ioctl(fd: int, blob: bytes) -> bool:
     return _has_layout(fd)
 
 
-def _loads(rows: list[int]) -> Iterator[Load]:
-    """From rows of how often and the sum of: bytes read, bytes written, reads in µs, writes in µs."""
-    reads, read_bytes, writes, written = (rows[i::8] for i in range(4))
-    busy_ns = [(a + b) * 1000 if a >= 0 else -1 for a, b in zip(rows[5::8], rows[7::8], strict=True)]
-    return map(Load, reads, writes, read_bytes, written, busy_ns, repeat(-1))
+class _Loads(Mapping[int, Load]):
+    """Rows of how often and the sum of: bytes read, bytes written, reads in µs, writes in µs.
+
+    Kept as numbers: a minute of readings of a thousand targets is looked at rarely, and then a few of them.
+    """
+
+    def __init__(self, ids: Mapping[int, int], rows: bytes) -> None:
+        self._ids = ids
+        self._rows = memoryview(rows).cast("q")
+
+    def __getitem__(self, number: int) -> Load:
+        at = 8 * self._ids[number]
+        reads, read_bytes, writes, written, _, read_us, _, write_us = self._rows[at : at + 8]
+        if reads < 0:
+            return Load()
+        return Load(reads, writes, read_bytes, written, (read_us + write_us) * 1000)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
 
 
 def layout_of(blob: bytes) -> Layout:

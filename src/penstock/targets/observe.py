@@ -42,6 +42,28 @@ class Reading(NamedTuple):
     load: Mapping[int, Load]
 
 
+class Known(NamedTuple):
+    """The last reading of what does not need two; `gone_s` is when a target that is gone was last there."""
+
+    at_s: float
+    targets: Mapping[int, Target]
+    states: Mapping[int, str]
+    gone_s: Mapping[int, float]
+
+
+_NOTHING = Known(0.0, {}, {}, {})
+
+
+def _with_gone(before: Known, now: Known) -> Known:
+    """The new reading with the targets that it lacks."""
+    gone = before.targets.keys() - now.targets.keys()
+    if not gone:
+        return now
+    gone_s = {number: before.gone_s.get(number, before.at_s) for number in gone}
+    targets = {**before.targets, **now.targets}
+    return Known(now.at_s, targets, now.states, gone_s)
+
+
 @dataclass
 class Observer:
     """What is known of one file system's targets."""
@@ -51,9 +73,7 @@ class Observer:
     stale_after_s: float = STALE_AFTER_S
     trouble: str = ""
     """Why the last reading failed, or nothing."""
-    _targets: dict[int, Target] = field(default_factory=dict)
-    _states: dict[int, str] = field(default_factory=dict)
-    _seen_s: dict[int, float] = field(default_factory=dict)
+    _known: Known = _NOTHING
     _readings: deque[Reading] = field(default_factory=deque)
 
     def collect(self, now_s: float) -> None:
@@ -66,24 +86,26 @@ class Observer:
             self.trouble = str(error)
             return
         self.trouble = ""
-        self._targets = {**self._targets, **{target.id: target for target in targets}}
-        self._states = {**self._states, **states}
-        self._seen_s = {**self._seen_s, **dict.fromkeys((target.id for target in targets), now_s)}
+        self._known = _with_gone(
+            self._known, Known(now_s, {target.id: target for target in targets}, states, {})
+        )
         self._readings.append(Reading(now_s, load))
         while self._readings[0].at_s < now_s - self.window_s:
             self._readings.popleft()
 
     def view(self, now_s: float, over_s: float = 0.0) -> list[View]:
         """Every target; rates over the last `over_s`, at least over the last two readings."""
-        readings = list(self._readings)
+        readings, known = list(self._readings), self._known
         new = readings[-1] if readings else None
         old = _reading_before(readings, over_s)
-        return [self._view(target, old, new, now_s) for target in self._targets.values()]
+        return [self._view(target, known, old, new, now_s) for target in known.targets.values()]
 
-    def _view(self, target: Target, old: Reading | None, new: Reading | None, now_s: float) -> View:
-        age_s = max(now_s - self._seen_s[target.id], 0.0)
+    def _view(
+        self, target: Target, known: Known, old: Reading | None, new: Reading | None, now_s: float
+    ) -> View:
+        age_s = max(now_s - known.gone_s.get(target.id, known.at_s), 0.0)
         stale = age_s > self.stale_after_s
-        state = UNKNOWN if stale else self._states.get(target.id, UNKNOWN)
+        state = UNKNOWN if stale else known.states.get(target.id, UNKNOWN)
         if stale or new is None:
             return View(target, state, None, None, None, None, None, age_s, stale)
         last = new.load.get(target.id, Load())
