@@ -394,8 +394,11 @@ def make_wrappers(table: Table) -> str:
     return top + undefined + "\n" + "\n".join(made)
 
 
+EXPORTED_TOO = ["penstock_mpi_opened"]  # what libpenstock-mpi.so calls
+
+
 def make_exports(table: Table) -> str:
-    names = "".join(f"    {call.symbol};\n" for call in table.calls)
+    names = "".join(f"    {symbol};\n" for symbol in [*(call.symbol for call in table.calls), *EXPORTED_TOO])
     return f"/* {LICENSE}\n   Made by tools/calls.py. */\n{{\n  global:\n{names}  local:\n    *;\n}};\n"
 
 

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -59,7 +60,11 @@ void penstock_note(const struct penstock_wishes *wishes, const char *format, ...
   va_end(list);
   size = size > (int)sizeof line - 2 ? (int)sizeof line - 2 : size;
   line[size++] = '\n';
-  int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+  int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, fd = open(path, flags, 0600);
+  if (fd < 0 && errno == ENOENT && !(chosen && *chosen)) {
+    penstock_make_parents(path);
+    fd = open(path, flags, 0600);
+  }
   if (fd >= 0 && write(fd, line, (size_t)size) < 0)
     size = 0; /* a log that cannot be written is no reason for anything */
   if (fd >= 0)
@@ -78,6 +83,8 @@ int penstock_write_frames(struct penstock_watch *w, const struct penstock_wishes
   int error = penstock_harvest(w, &picture, living);
   if (error)
     return error;
+  /* A run of which nobody attached has a frame too: that is what there is to be said of it. */
+  penstock_picture_run(&picture, only ? only : w->head.run);
   penstock_mounts_read(&mounts);
   if (final)
     layouts = penstock_layouts_read(&picture, &mounts);
@@ -176,19 +183,30 @@ static void tick(struct penstock_launch *l, struct penstock_watch *w, struct rhy
 
 /* ---- starting the program ---- */
 
-_Noreturn void penstock_become(const char *who, char **argv, char **environment) {
+_Noreturn void penstock_become(const char *who, char **argv, char **environment, int failed) {
   environ = environment;
   execvp(argv[0], argv);
   int status = errno == ENOENT ? 127 : 126;
   const char *why = errno == ENOENT && !strchr(argv[0], '/') ? "command not found" : strerror(errno);
   dprintf(2, "%s: %s: %s\n", who, argv[0], why);
+  if (failed >= 0 && write(failed, "", 1) < 0)
+    status = 126;
   _exit(status);
 }
 
-static pid_t start(struct penstock_launch *l, const sigset_t *mask, const struct sigaction *on_child) {
+/* -1: no process was to be had.  `began`: it became the program. */
+static pid_t start(struct penstock_launch *l, const sigset_t *mask, const struct sigaction *on_child, bool *began) {
+  int ends[2] = {-1, -1};
+  char told;
+  if (pipe2(ends, O_CLOEXEC))
+    ends[0] = ends[1] = -1;
   pid_t us = getpid(), child = fork();
-  if (child)
+  if (child) {
+    if (ends[1] >= 0)
+      close(ends[1]);
+    *began = child > 0 && read(ends[0], &told, 1) <= 0; /* exec closes the other end */
     return child;
+  }
   if (l->die_with_us) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != us)
@@ -200,10 +218,17 @@ static pid_t start(struct penstock_launch *l, const sigset_t *mask, const struct
   }
   sigaction(SIGCHLD, on_child, NULL);
   sigprocmask(SIG_SETMASK, mask, NULL);
-  penstock_become(l->launcher, l->argv, l->environment);
+  penstock_become(l->launcher, l->argv, l->environment, ends[1]);
 }
 
 /* Close all descriptors but ours, so that pipes end when the program ends them; standard ones become /dev/null. */
+static void close_from_to(unsigned from, unsigned to) {
+  if (from > to || syscall(SYS_close_range, from, to, 0) == 0)
+    return;
+  for (unsigned fd = from; fd <= to && fd < 65536; fd++)
+    close((int)fd);
+}
+
 static void let_go(const struct penstock_watch *w, bool keep_error) {
   int keep[] = {w->control, w->usage, w->agent ? w->board.usage : -1};
   int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -219,11 +244,10 @@ static void let_go(const struct penstock_watch *w, bool keep_error) {
   unsigned from = 3;
   for (int i = 0; i < 3; i++)
     if (keep[i] >= (int)from) {
-      if ((unsigned)keep[i] > from)
-        syscall(SYS_close_range, from, (unsigned)keep[i] - 1, 0);
+      close_from_to(from, (unsigned)keep[i] - 1);
       from = (unsigned)keep[i] + 1;
     }
-  syscall(SYS_close_range, from, ~0u, 0);
+  close_from_to(from, ~0u);
   if (chdir("/"))
     return; /* then the folder stays held */
 }
@@ -287,9 +311,8 @@ static int wait_for(struct penstock_launch *l, struct penstock_watch *w, pid_t c
 
 /* ---- the end ---- */
 
-static uint32_t ranks_seen(const struct penstock_watch *w, const struct penstock_picture *p) {
+static uint32_t ranks_seen(const struct penstock_picture *p) {
   uint32_t count = 0;
-  (void)w;
   for (uint32_t i = 0; i < p->process_count; i++) {
     bool first = p->processes[i].rank >= 0;
     for (uint32_t j = 0; first && j < i; j++)
@@ -305,9 +328,24 @@ static bool ranks_missing(const struct penstock_launch *l, struct penstock_watch
   uint32_t living;
   if (!l->job.ranked || l->job.local_size < 2 || penstock_harvest(w, &p, &living))
     return false;
-  uint32_t seen = ranks_seen(w, &p);
+  uint32_t seen = ranks_seen(&p);
   penstock_picture_free(&p);
   return seen < l->job.local_size;
+}
+
+/* We started a launcher: if not all of its ranks came to our board, say what would have seen them. */
+static void mark_missing(const struct penstock_launch *l, struct penstock_watch *w, struct penstock_pack *ret) {
+  struct penstock_picture p;
+  uint32_t living, world = 0;
+  if (!*l->hint || penstock_harvest(w, &p, &living))
+    return;
+  for (uint32_t i = 0; i < p.process_count; i++)
+    if (p.processes[i].rank >= 0 && p.processes[i].size > world)
+      world = p.processes[i].size;
+  uint32_t seen = ranks_seen(&p);
+  if (!seen || seen < world)
+    penstock_frame_mark(ret, l->job.run, l->job.node, "ranks_missing", "", l->hint, real_ns());
+  penstock_picture_free(&p);
 }
 
 /* Write what holds at the end, and put the board away unless that failed. */
@@ -405,17 +443,24 @@ _Noreturn void penstock_agent_run(struct penstock_launch *l, struct penstock_wat
   sigprocmask(SIG_BLOCK, &all, &mask);
   struct sigaction on_child;
   sigaction(SIGCHLD, &(struct sigaction){.sa_handler = SIG_DFL}, &on_child);
-  pid_t child = start(l, &mask, &on_child);
+  bool began;
+  pid_t child = start(l, &mask, &on_child, &began);
   if (child < 0) {
     sigprocmask(SIG_SETMASK, &mask, NULL);
     penstock_board_put_away(w, false);
-    penstock_become(l->launcher, l->argv, l->environment);
+    penstock_become(l->launcher, l->argv, l->environment, -1);
   }
   let_go(w, l->verbose);
-  write_begin(l, cwd, start_ns);
+  if (began)
+    write_begin(l, cwd, start_ns);
   int status = wait_for(l, w, child);
+  if (!began) { /* nothing ran, so there is nothing to tell */
+    penstock_board_put_away(w, false);
+    end_as(status);
+  }
   struct penstock_pack end = {0};
   penstock_frame_end(&end, l->job.run, l->job.node, status, real_ns());
+  mark_missing(l, w, &end);
   if (!w->agent) {
     finish_nested(l, w, &end);
     end_as(status);
@@ -451,6 +496,18 @@ static bool collect_one(const char *path, const struct penstock_wishes *wishes, 
   return !error;
 }
 
+/* What a board left behind for ranks that might have come later goes after a day. */
+static void forget_gone(char *path) {
+  struct stat gone, board;
+  char *end = path + strlen(path) - strlen(".gone");
+  bool old = stat(path, &gone) == 0 && gone.st_mtime + 86400 < time(NULL);
+  *end = 0;
+  bool alone = stat(path, &board) != 0;
+  *end = '.';
+  if (old && alone)
+    unlink(path);
+}
+
 int penstock_collect(const char *base, const struct penstock_wishes *wishes, const char *node, const char *except) {
   DIR *folder = opendir(base);
   int count = 0;
@@ -458,8 +515,11 @@ int penstock_collect(const char *base, const struct penstock_wishes *wishes, con
     char path[PENSTOCK_BOARDS_PATH_MAX + 256];
     snprintf(path, sizeof path, "%s/%s", base, entry->d_name);
     /* RUN-NODE: 32 and 16 hexadecimal digits */
-    if (strspn(entry->d_name, "0123456789abcdef-") == 49 && !entry->d_name[49] && !(except && strcmp(path, except) == 0))
+    size_t size = strspn(entry->d_name, "0123456789abcdef-");
+    if (size == 49 && !entry->d_name[size] && !(except && strcmp(path, except) == 0))
       count += collect_one(path, wishes, node);
+    else if (size == 49 && strcmp(entry->d_name + size, ".gone") == 0)
+      forget_gone(path);
   }
   if (folder)
     closedir(folder);

@@ -28,13 +28,15 @@ struct penstock_launch {
   bool verbose;
   char **argv;          /* of the program */
   char **environment;   /* of the program */
+  char hint[512];       /* the command that would see all ranks, if some are not seen; "": none */
 };
 
 /* Runs the program and ends as it did: does not return. */
 _Noreturn void penstock_agent_run(struct penstock_launch *launch, struct penstock_watch *watch);
 
-/* Become the program: does not return.  126 or 127 as a shell gives, and its line on standard error. */
-_Noreturn void penstock_become(const char *who, char **argv, char **environment);
+/* Become the program: does not return.  126 or 127 as a shell gives, and its line on standard error; `failed` is a
+   descriptor that is told so (-1: none). */
+_Noreturn void penstock_become(const char *who, char **argv, char **environment, int failed);
 
 /* Harvest a board and append its frames: 0 or -errno.  `only`: this run alone, or NULL.  `more`: frames to go with
    them.  `final`: also read layouts. */

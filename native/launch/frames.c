@@ -225,7 +225,7 @@ static void reason(struct penstock_pack *p, const char *word, uint64_t count) {
 }
 
 static uint32_t partial(struct penstock_pack *p, const struct penstock_picture *picture,
-                        const struct penstock_frame_facts *facts, bool main_run) {
+                        const struct penstock_frame_facts *facts, bool main_run, uint32_t processes) {
   uint64_t full = picture->lost_files, no_board = 0;
   if (facts->lost) {
     full += facts->lost[PENSTOCK_LOST_FILES];
@@ -233,6 +233,8 @@ static uint32_t partial(struct penstock_pack *p, const struct penstock_picture *
   }
   if (!main_run)
     full = no_board = 0;
+  if (!processes && !no_board)
+    no_board = 1; /* whoever was started, if nobody else */
   uint32_t count = (full != 0) + (no_board != 0) + (facts->damaged && main_run) + (facts->reason != NULL);
   if (!count)
     return 0;
@@ -286,7 +288,7 @@ static void node(struct penstock_pack *p, const struct penstock_picture *picture
   for (uint32_t i = 0; i < picture->file_count; i++)
     if (picture->files[i].run == run)
       file(p, picture, facts, i, numbered);
-  keys += partial(p, picture, facts, main_run);
+  keys += partial(p, picture, facts, main_run, processes);
   keys += main_run ? overflow(p, picture, facts) : 0;
   close_map(p, map, keys);
 }

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "launch/agent.h"
+#include "launch/program.h"
 
 #ifndef PENSTOCK_VERSION
 #define PENSTOCK_VERSION ""
@@ -90,14 +91,27 @@ static bool find_library(char *ret, size_t room, const char *name) {
     *slash = 0;
   }
   size_t prefix = strlen(ret);
-  return (size_t)snprintf(ret + prefix, room - prefix, "/lib/penstock/%s", name) < room - prefix && access(ret, R_OK) == 0;
+  /* LD_PRELOAD cannot name a path with a space or a colon in it */
+  return (size_t)snprintf(ret + prefix, room - prefix, "/lib/penstock/%s", name) < room - prefix &&
+         !strpbrk(ret, " :\t\n") && access(ret, R_OK) == 0;
 }
 
-static void preload(const char *library) {
+/* Does the program (a launcher's, where it starts one) need MPI?  Then a second library sees its calls. */
+static bool wants_mpi(char **argv) {
+  char path[PATH_MAX];
+  int program = penstock_program_is_launcher(argv[0]) ? penstock_program_launched(argv) : 0;
+  return penstock_program_find(path, sizeof path, argv[program]) && penstock_program_needs_mpi(path);
+}
+
+/* Put our libraries ahead of what is in LD_PRELOAD. */
+static void preload(const char *ours, char **argv) {
   const char *before = getenv("LD_PRELOAD");
-  char *all = NULL;
-  if (before && strstr(before, library))
+  char *all = NULL, library[2 * PATH_MAX];
+  size_t size = strlen(ours) - strlen(".so");
+  bool mpi = wants_mpi(argv) && !(before && strstr(before, "libpenstock-mpi.so"));
+  if (before && strstr(before, ours) && !mpi)
     return;
+  snprintf(library, sizeof library, "%s%s%.*s%s", ours, mpi ? ":" : "", mpi ? (int)size : 0, ours, mpi ? "-mpi.so" : "");
   if (before && *before && asprintf(&all, "%s:%s", library, before) > 0)
     setenv("LD_PRELOAD", all, 1);
   else
@@ -112,6 +126,15 @@ static uint32_t rules(const struct penstock_wishes *w, struct penstock_prefix *r
     if (!penstock_board_rule(&ret[count], w->mounts[i], PENSTOCK_UNDER_RECORD | PENSTOCK_UNDER_MOUNT, 0))
       count++;
   return count;
+}
+
+/* What to type so that all ranks are seen: the launcher's own command with penstock-run ahead of the program. */
+static void make_hint(struct penstock_launch *l) {
+  int program = penstock_program_is_launcher(l->argv[0]) ? penstock_program_launched(l->argv) : 0;
+  size_t size = 0, room = sizeof l->hint;
+  for (int i = 0; program && l->argv[i] && size < room; i++)
+    size += (size_t)snprintf(l->hint + size, room - size, "%s%s%s", i ? " " : "", i == program ? "penstock-run " : "",
+                             l->argv[i]);
 }
 
 static int take_board(struct penstock_launch *l, struct penstock_watch *w) {
@@ -171,25 +194,26 @@ int main(int argc, char **argv) {
   l.plain_signals = o.is_run;
   l.die_with_us = !o.is_run;
   if (disable && *disable && strcmp(disable, "0") != 0)
-    penstock_become(l.launcher, o.argv, environ);
+    penstock_become(l.launcher, o.argv, environ, -1);
   bool found = find_library(library, sizeof library, "libpenstock.so");
   bool in_run = served && *served == '/' && strlen(served) < sizeof l.board && penstock_board_served(served);
   if (found && in_run && !o.is_run && getenv("PENSTOCK_RUN")) {
-    preload(library);
-    penstock_become(l.launcher, o.argv, environ);
+    preload(library, o.argv);
+    penstock_become(l.launcher, o.argv, environ, -1);
   }
   penstock_job_read(&l.job, o.is_run);
   if (found && !o.is_run && join(&l)) {
-    preload(library);
-    penstock_become(l.launcher, o.argv, environ);
+    preload(library, o.argv);
+    penstock_become(l.launcher, o.argv, environ, -1);
   }
   penstock_wishes_read(&l.wishes);
   for (int i = 0; i < o.set_count; i++)
-    penstock_wishes_set(&l.wishes, o.set[i]);
+    if (!penstock_wishes_set(&l.wishes, o.set[i]))
+      usage("--set needs a setting and a value of its kind, not ", o.set[i]);
   penstock_wishes_settle(&l.wishes);
   if (!found) {
-    penstock_note(&l.wishes, "%s is missing; the program runs without", library);
-    penstock_become(l.launcher, o.argv, environ);
+    penstock_note(&l.wishes, "%s is missing or cannot be preloaded; the program runs without", library);
+    penstock_become(l.launcher, o.argv, environ, -1);
   }
   int error = -ENOENT;
   if (in_run) {
@@ -201,12 +225,14 @@ int main(int argc, char **argv) {
     error = take_board(&l, &w);
   if (error && error != -EWOULDBLOCK) {
     penstock_note(&l.wishes, "no board could be made at %s (%s); the program runs without", l.board, strerror(-error));
-    penstock_become(l.launcher, o.argv, environ);
+    penstock_become(l.launcher, o.argv, environ, -1);
   }
-  preload(library);
+  preload(library, o.argv);
   name_run(&l);
   if (error)
-    penstock_become(l.launcher, o.argv, environ);
+    penstock_become(l.launcher, o.argv, environ, -1);
   l.environment = environ;
+  if (o.is_run)
+    make_hint(&l);
   penstock_agent_run(&l, &w);
 }

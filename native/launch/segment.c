@@ -65,12 +65,11 @@ static int take_lock(void) {
   return -1;
 }
 
-/* The parents of a folder, made where they are missing; whether that worked shows when the folder is used. */
-static void make_parents(const char *folder) {
+void penstock_make_parents(const char *below) {
   char path[PATH_MAX];
-  if (strlen(folder) >= sizeof path)
+  if (strlen(below) >= sizeof path)
     return;
-  strcpy(path, folder);
+  strcpy(path, below);
   for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
     *slash = 0;
     mkdir(path, 0777);
@@ -108,7 +107,7 @@ static int open_segment(const char *history, const char *node, bool group) {
   mode_t file_mode = group ? 0640 : 0600, folder_mode = group ? 0750 : 0700;
   int fd = open(path, flags, file_mode);
   if (fd < 0 && errno == ENOENT) {
-    make_parents(history);
+    penstock_make_parents(history);
     mkdir(history, folder_mode);
     path[strlen(history) + 1 + strlen(name)] = 0;
     mkdir(path, folder_mode);

@@ -13,5 +13,8 @@ enum { PENSTOCK_FRAME_HEAD_BYTES = 32, PENSTOCK_RECORD_VERSION = 1, PENSTOCK_FRA
 size_t penstock_frame_open(struct penstock_pack *p);
 void penstock_frame_close(struct penstock_pack *p, size_t at, int kind, const uint8_t run[16]);
 
+/* The folders above a path, made where they are missing; whether that worked shows when the path is used. */
+void penstock_make_parents(const char *path);
+
 /* Append frames as one batch below folder `history`.  0 or -errno; -ENOSPC also when only a part was taken. */
 int penstock_segment_append(const char *history, const char *node, bool group, const void *frames, size_t size);

@@ -636,6 +636,21 @@ static void child(void) {
   start();
 }
 
+/* libpenstock-mpi.so tells that a file was opened by so many processes together: after the opens that this took. */
+__attribute__((visibility("default"))) void penstock_mpi_opened(const char *path, size_t size, uint32_t comm_size);
+void penstock_mpi_opened(const char *path, size_t size, uint32_t comm_size) {
+  if (!penstock_here.usage || !__atomic_load_n(&here.slot, __ATOMIC_ACQUIRE) || !penstock_process_is(penstock_here.pid))
+    return;
+  struct penstock_process *p = process();
+  if (comm_size > 1)
+    __atomic_fetch_add(&p->mpi_files, 1, __ATOMIC_RELAXED);
+  if (comm_size > p->mpi_largest)
+    p->mpi_largest = comm_size;
+  uint32_t line = penstock_index_find(penstock_hash(path, size));
+  if (line && comm_size > file_at(line)->comm_size)
+    file_at(line)->comm_size = comm_size;
+}
+
 /* exit() and the end of main; what ends otherwise is seen by the agent. */
 __attribute__((destructor)) static void ended(void) {
   if (here.slot && penstock_process_is(penstock_here.pid))
