@@ -117,7 +117,7 @@ struct penstock_stage {
 
 /* One for each row of stages.def. */
 #define STAGE(name) extern const struct penstock_stage penstock_##name##_stage;
-#include "stages.def"
+#include "interpose/stages.def"
 #undef STAGE
 
 /* What the interposer gives to stages (interpose/process.c). */
