@@ -381,6 +381,8 @@ struct model *model_new(const struct model_config *config, char *why, size_t why
   pthread_mutex_init(&m->lock, NULL);
   pthread_cond_init(&m->lead, &attr);
   pthread_cond_init(&m->follow, &attr);
+  pthread_cond_init(&m->write_next, &attr);
+  pthread_mutex_init(&m->writing, NULL);
   pthread_condattr_destroy(&attr);
   snprintf(m->fsname, sizeof m->fsname, "%s", config->fsname);
   m->state_dir = config->state_dir ? strdup(config->state_dir) : NULL;
@@ -392,6 +394,7 @@ struct model *model_new(const struct model_config *config, char *why, size_t why
   m->tokens = model_alloc(TOKEN_CHAINS * sizeof *m->tokens);
   m->background.fire = look_at_watched;
   m->base_real = real_now();
+  m->born_s = (uint64_t)time(NULL);
   m->jobs = jobs_new();
   jobs_forget(m);
   LIST_INIT(&m->plans);
@@ -406,10 +409,10 @@ struct model *model_new(const struct model_config *config, char *why, size_t why
 }
 
 int model_start(struct model *m) {
-  uint32_t wanted = (uint32_t)m->set.v[SET_time_threads];
+  uint32_t wanted = (uint32_t)m->set.v[SET_time_threads] + 1;
   m->threads = model_alloc(wanted * sizeof *m->threads);
   for (; m->thread_count < wanted; m->thread_count++) {
-    int err = pthread_create(&m->threads[m->thread_count], NULL, pool_thread, m);
+    int err = pthread_create(&m->threads[m->thread_count], NULL, m->thread_count ? pool_thread : stats_thread, m);
     if (err)
       return -err;
   }
@@ -434,6 +437,7 @@ void model_free(struct model *m) {
   m->ending = true;
   pthread_cond_broadcast(&m->lead);
   pthread_cond_broadcast(&m->follow);
+  pthread_cond_broadcast(&m->write_next);
   pthread_mutex_unlock(&m->lock);
   for (uint32_t i = 0; i < m->thread_count; i++)
     pthread_join(m->threads[i], NULL);
@@ -457,6 +461,7 @@ void model_free(struct model *m) {
   free_clients(m);
   servers_free(m);
   jobs_free(m->jobs);
+  tree_free(m);
   engine_free(&m->engine);
   free(m->tokens);
   free(m->threads);
@@ -464,6 +469,8 @@ void model_free(struct model *m) {
   pthread_mutex_destroy(&m->lock);
   pthread_cond_destroy(&m->lead);
   pthread_cond_destroy(&m->follow);
+  pthread_cond_destroy(&m->write_next);
+  pthread_mutex_destroy(&m->writing);
   free(m);
 }
 

@@ -11,17 +11,17 @@
 
 /* ---- space and states ---- */
 
-static uint64_t total_of(const struct ost *ost) {
+uint64_t ost_total(const struct ost *ost) {
   return (uint64_t)ost->v[SET_ost_size];
 }
 
-static uint64_t free_of(const struct ost *ost) {
+uint64_t ost_free(const struct ost *ost) {
   uint64_t taken = ost->used + ost->ballast;
-  return taken < total_of(ost) ? total_of(ost) - taken : 0;
+  return taken < ost_total(ost) ? ost_total(ost) - taken : 0;
 }
 
-static uint64_t reserved_of(const struct ost *ost) {
-  uint64_t share = (uint64_t)(ost->v[SET_ost_reserved] * (double)total_of(ost));
+uint64_t ost_reserved(const struct ost *ost) {
+  uint64_t share = (uint64_t)(ost->v[SET_ost_reserved] * (double)ost_total(ost));
   return share > 1 << 20 ? share : 1 << 20;
 }
 
@@ -34,10 +34,10 @@ static void set_state(struct ost *ost, uint32_t bits, bool on) {
 
 /* Full below the reserve, and again free only at twice of it. */
 static void space_changed(struct ost *ost) {
-  uint64_t left = free_of(ost);
-  if (left < reserved_of(ost))
+  uint64_t left = ost_free(ost);
+  if (left < ost_reserved(ost))
     set_state(ost, MODEL_OST_FULL, true);
-  else if (left > 2 * reserved_of(ost) + 1)
+  else if (left > 2 * ost_reserved(ost) + 1)
     set_state(ost, MODEL_OST_FULL, false);
 }
 
@@ -50,9 +50,9 @@ void model_ost_space(struct model *m, uint32_t ost, struct model_space *ret) {
   pthread_mutex_lock(&m->lock);
   struct ost *o = &m->osts[ost];
   uint64_t objects = (uint64_t)o->v[SET_ost_objects];
-  *ret = (struct model_space){.total_bytes = total_of(o),
-                              .free_bytes = free_of(o),
-                              .reserved_bytes = reserved_of(o),
+  *ret = (struct model_space){.total_bytes = ost_total(o),
+                              .free_bytes = ost_free(o),
+                              .reserved_bytes = ost_reserved(o),
                               .total_objects = objects,
                               .free_objects = objects > o->objects ? objects - o->objects : 0};
   pthread_mutex_unlock(&m->lock);
@@ -63,7 +63,7 @@ int model_ost_use(struct model *m, uint32_t ost, int64_t bytes, int64_t objects,
     return -EINVAL;
   pthread_mutex_lock(&m->lock);
   struct ost *o = &m->osts[ost];
-  bool fits = (bytes <= 0 || (uint64_t)bytes <= free_of(o)) &&
+  bool fits = (bytes <= 0 || (uint64_t)bytes <= ost_free(o)) &&
               (objects <= 0 || o->objects + (uint64_t)objects <= (uint64_t)o->v[SET_ost_objects]);
   if (fits || force) {
     o->used = bytes < 0 && o->used < (uint64_t)-bytes ? 0 : o->used + (uint64_t)bytes;
@@ -112,7 +112,7 @@ static bool per_server(const char *key) {
   return !strncmp(key, "ost.", 4) || !strncmp(key, "oss.", 4) || !strncmp(key, "mds.", 4);
 }
 
-static int set_all(struct model *m, int row, const char *value, char *why, size_t why_size) {
+int model_set_all(struct model *m, int row, const char *value, char *why, size_t why_size) {
   const char *key = setting_rows[row].key;
   double scale = m->set.v[SET_time_scale];
   int err = settings_set(&m->set, row, value, why, why_size);
@@ -234,7 +234,8 @@ static int fail_or_heal(struct command *c, bool fails) {
   if (!strcmp(kind, "ost")) {
     for (int i = 0; i < STATES && !fails; i++)
       set_state(&m->osts[n], states[i].bit, false);
-    set_state(&m->osts[n], MODEL_OST_DEAD, fails);
+    if (fails)
+      set_state(&m->osts[n], MODEL_OST_DEAD, true);
     if (!fails) {
       m->osts[n].v[SET_ost_slowdown] = m->set.v[SET_ost_slowdown];
       m->osts[n].ballast = 0;
@@ -285,7 +286,7 @@ static int command_fill(struct command *c) {
   if (strcmp(kind, "ost") || end == c->word[1] || strcmp(end, "%") || !(percent >= 0 && percent <= 100))
     return refuse(c, "only an OST can be filled, to 0%% to 100%%: fill ost.4 95%%");
   struct ost *ost = &c->m->osts[n];
-  uint64_t wanted = (uint64_t)(percent / 100 * (double)total_of(ost));
+  uint64_t wanted = (uint64_t)(percent / 100 * (double)ost_total(ost));
   ost->ballast = wanted > ost->used ? wanted - ost->used : 0;
   space_changed(ost);
   return 0;
@@ -339,7 +340,7 @@ static int command_set(struct command *c) {
   int row = setting_find(c->word[0], strlen(c->word[0]), &index);
   if (row < 0)
     return refuse(c, "there is no setting %s; `get` lists them", c->word[0]);
-  err = index < 0 ? set_all(c->m, row, value, why, sizeof why) : model_set_one(c->m, row, index, value, why, sizeof why);
+  err = index < 0 ? model_set_all(c->m, row, value, why, sizeof why) : model_set_one(c->m, row, index, value, why, sizeof why);
   if (err < 0)
     return refuse(c, "%s", why);
   servers_set(c->m);
@@ -434,12 +435,28 @@ static int command_counters(struct command *c) {
   return 0;
 }
 
+static int command_prometheus(struct command *c) {
+  metrics_prometheus(c->m, c->out);
+  return 0;
+}
+
+static int command_param(struct command *c) {
+  return c->words ? tree_param(c->m, c->word[0], c->out) : refuse(c, "say which: param obdfilter.*.kbytesavail");
+}
+
+static int command_write(struct command *c) {
+  if (c->words != 2)
+    return refuse(c, "say what to what: write obdfilter.*-OST0003.degraded 1");
+  return tree_set_param(c->m, c->word[0], c->word[1], c->out);
+}
+
 static const struct {
   const char *name;
   int (*run)(struct command *);
 } commands[] = {{"set", command_set},     {"get", command_get},     {"fail", command_fail},
                 {"heal", command_heal},   {"fill", command_fill},   {"drop", command_drop},
-                {"flush", command_flush}, {"dirty", command_dirty}, {"counters", command_counters}};
+                {"flush", command_flush}, {"dirty", command_dirty}, {"counters", command_counters},
+                {"param", command_param}, {"write", command_write}, {"prometheus", command_prometheus}};
 
 static int run_command(struct model *m, char *line, FILE *out) {
   char *rest = NULL;
@@ -464,9 +481,14 @@ int model_command(struct model *m, const char *line, FILE *out) {
     free(copy);
     return -ENOMEM;
   }
-  model_enter(m);
-  int err = run_command(m, copy, into);
-  model_leave(m);
+  int err = 0;
+  if (!strcmp(copy, "stats")) { /* by itself: it writes files */
+    err = tree_write(m);
+  } else {
+    model_enter(m);
+    err = run_command(m, copy, into);
+    model_leave(m);
+  }
   fclose(into);
   fputs(text, out);
   free(text);

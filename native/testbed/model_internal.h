@@ -9,8 +9,10 @@
  *   model_calls.c     which requests a metadata call causes
  *   model_cache.c     which requests reads, writes and fsync cause: the clients' caches
  *   model_jobs.c      whose call it is: job ids
- *   model_stats.c     counters and their text
+ *   model_stats.c     counters, in all and for each job
+ *   model_text.c      the text forms of Lustre's statistics
  *   model_tree.c      the files of statistics, get_param and set_param
+ *   model_metrics.c   how busy the servers are: for Prometheus, and as their /proc
  *   model_faults.c    commands: set, fail, heal, fill, ...
  *
  * Invariants:
@@ -222,6 +224,7 @@ struct ost {
   uint32_t precreated;
   struct stats stats;
   struct histogram pages, sizes, in_flight, times;
+  uint64_t cleared; /* of these histograms */
 };
 
 /* ---- clients ---- */
@@ -233,11 +236,13 @@ struct osc {
   struct object *dirty_first, *dirty_last;
   struct waiter *space, *space_last; /* writes that wait until dirty data went out */
   struct histogram pages, in_flight, times;
-  struct stat_line bytes[2];
+  struct stat_line bytes[2], took[2];
+  uint64_t cleared;
 };
 
 struct client {
   bool up, cut;
+  bool in_tree; /* its files were written */
   uint64_t cut_at;
   struct window *mdc;  /* two for each MDT: all, narrow */
   struct osc **oscs;   /* one for each OST, made on first use */
@@ -361,8 +366,10 @@ struct model {
   uint32_t watched;
   uint64_t destroyed;
   struct jobs *jobs;
-  uint64_t stats_written;
-  uint64_t started_real;
+  uint64_t born_s;    /* seconds since 1970 at virtual time 0 */
+  pthread_mutex_t writing;   /* of the tree: one at a time */
+  pthread_cond_t write_next; /* with `lock` */
+  struct written *written;
 };
 
 static inline uint64_t mix(uint64_t a, uint64_t b) {
@@ -447,6 +454,10 @@ uint64_t client_dirty(struct model *m, uint32_t client);
 
 /* model_faults.c */
 int model_set_one(struct model *m, int row, long index, const char *value, char *why, size_t why_size);
+uint64_t ost_total(const struct ost *ost);
+uint64_t ost_free(const struct ost *ost);
+uint64_t ost_reserved(const struct ost *ost);
+int model_set_all(struct model *m, int row, const char *value, char *why, size_t why_size);
 int model_set_state(struct model *m, uint32_t ost, const char *name, bool on);
 
 /* model_jobs.c */
@@ -465,11 +476,26 @@ void stats_clear(struct model *m, struct stats *s);
 void stats_free(struct stats *s);
 void bucket_add(struct histogram *h, bool write, uint64_t value);
 
+/* model_text.c: the text forms of Lustre's statistics */
+void text_stats(struct model *m, const struct stats *s, bool mdt, FILE *out);
+void text_job_stats(struct model *m, const struct stats *s, bool mdt, FILE *out);
+void text_osc_stats(struct model *m, const struct osc *osc, FILE *out);
+void text_rpc_stats(struct model *m, const struct osc *osc, FILE *out);
+void text_brw_stats(struct model *m, const struct ost *ost, FILE *out);
+
 /* model_tree.c */
+/* Writes what changed below state_dir.  The lock must not be held. */
 int tree_write(struct model *m);
+void tree_free(struct model *m);
+void *stats_thread(void *model);
+/* With the lock held. */
 int tree_param(struct model *m, const char *pattern, FILE *out);
-int tree_set_param(struct model *m, const char *name, const char *value, FILE *out);
-void tree_prometheus(struct model *m, FILE *out);
+int tree_set_param(struct model *m, const char *pattern, const char *value, FILE *out);
+
+/* model_metrics.c: figures of servers */
+void metrics_prometheus(struct model *m, FILE *out);
+/* Files as in /proc of a server: "stat", "meminfo", "cpu", "io", "memory" (the latter of pressure). */
+bool metrics_proc(struct model *m, bool mds, uint32_t number, const char *file, FILE *out);
 
 /* model.c */
 uint64_t model_now(struct model *m);

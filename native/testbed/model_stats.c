@@ -112,6 +112,7 @@ static void ost_request(struct model *m, const struct request *r, uint64_t took)
   bucket_add(&osc->in_flight, write, osc->window.under_way);
   bucket_add(&osc->times, write, took / 1000);
   stat_add(&osc->bytes[write], r->bytes);
+  stat_add(&osc->took[write], took / 1000);
 }
 
 /* A server is through with a request that took so long there. */
