@@ -7,6 +7,7 @@ penstock report 4711 --csv > files.csv
 """
 
 import argparse
+import gc
 import shutil
 import sys
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from penstock.cli import _common
 if TYPE_CHECKING:
     from penstock.report.facts import Facts
 
+MANY_FILES = 10_000
 HELP = "what a run did with storage"
 
 
@@ -41,7 +43,12 @@ def run(args: argparse.Namespace) -> int:
     from penstock.runs.history import History, show_progress
 
     history = History(_common.settings_of(args), _common.note, show_progress)
-    found = facts.gather(history.load(history.find(args.which)))
+    summary = history.find(args.which)
+    if summary.files > MANY_FILES:
+        gc.disable()  # rows make no cycles, and looking for some would take as long as the report
+        if sys.stderr.isatty():
+            _common.note(f"adding up {summary.files:,} files")
+    found = facts.gather(history.load(summary))
     if args.html:
         _write_page(found, args)
     elif args.csv:

@@ -9,6 +9,7 @@ Invariants:
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import add
 
 from penstock.base import units
 from penstock.runs import merge, record
@@ -41,8 +42,7 @@ class Side:
         self.sampled += other.sampled
         self.sequential += other.sequential
         self.consecutive += other.consecutive
-        if other.sizes:
-            self.sizes = [a + b for a, b in zip(self.sizes, ten(other.sizes), strict=True)]
+        self.sizes = list(map(add, self.sizes, other.sizes))
 
     def small(self, classes: int) -> int:
         """Requests of the first so many classes."""
@@ -58,7 +58,7 @@ def sides(row: record.File) -> tuple[Side, Side]:
         row.read_sampled,
         row.reads_sequential,
         row.reads_consecutive,
-        row.read_sizes,
+        ten(row.read_sizes),
     )
     write = Side(
         row.writes,
@@ -67,7 +67,7 @@ def sides(row: record.File) -> tuple[Side, Side]:
         row.write_sampled,
         row.writes_sequential,
         row.writes_consecutive,
-        row.write_sizes,
+        ten(row.write_sizes),
     )
     return read, write
 
@@ -117,26 +117,51 @@ class Use:
         """How many ranks used it; where there are none, how many processes."""
         return len(self.ranks) or len(self.processes)
 
-    def add(self, row: record.File, node: str) -> None:
-        self.kind = row.kind
-        self.files = max(self.files, row.files)
-        self.opens += row.opens
-        self.metas += row.metas
-        self.meta_ns += row.meta_ns
-        self.meta_sampled += row.meta_sampled
-        for side, more in zip((self.read, self.write), sides(row), strict=True):
-            side.add(more)
-        for size, count in row.common_sizes:
+    def add(self, other: "Use") -> None:
+        """Sum another into this; the path stays."""
+        self.kind = other.kind
+        self.files = max(self.files, other.files)
+        self.opens += other.opens
+        self.metas += other.metas
+        self.meta_ns += other.meta_ns
+        self.meta_sampled += other.meta_sampled
+        self.read.add(other.read)
+        self.write.add(other.write)
+        for size, count in other.common.items():
             self.common[size] = self.common.get(size, 0) + count
-        self.first_ns = min(self.first_ns or row.first_ns, row.first_ns or self.first_ns)
-        self.last_ns = max(self.last_ns, row.last_ns)
-        self.highest_offset = max(self.highest_offset, row.highest_offset)
-        self.switches += row.switches
-        self.filesystem = self.filesystem or row.filesystem
-        self.layout = self.layout or row.layout
-        if row.rank >= 0:
-            self.ranks.add(row.rank)
-        self.processes.add((node, row.pid))
+        self.first_ns = min(self.first_ns or other.first_ns, other.first_ns or self.first_ns)
+        self.last_ns = max(self.last_ns, other.last_ns)
+        self.highest_offset = max(self.highest_offset, other.highest_offset)
+        self.switches += other.switches
+        self.filesystem = self.filesystem or other.filesystem
+        self.layout = self.layout or other.layout
+        self.ranks |= other.ranks
+        self.processes |= other.processes
+
+
+def use_of(row: record.File, node: str) -> Use:
+    """One row by itself."""
+    read, write = sides(row)
+    return Use(
+        path=row.path,
+        kind=row.kind,
+        files=row.files,
+        opens=row.opens,
+        metas=row.metas,
+        meta_ns=row.meta_ns,
+        meta_sampled=row.meta_sampled,
+        read=read,
+        write=write,
+        common=dict(row.common_sizes),
+        first_ns=row.first_ns,
+        last_ns=row.last_ns,
+        highest_offset=row.highest_offset,
+        switches=row.switches,
+        filesystem=row.filesystem,
+        layout=row.layout,
+        ranks={row.rank} if row.rank >= 0 else set(),
+        processes={(node, row.pid)},
+    )
 
 
 @dataclass
@@ -275,10 +300,15 @@ def gather(run: merge.Run) -> Facts:
     by_worker: dict[tuple[str, int, int], Use] = {}
     for node in run.nodes:
         for row in node.files:
-            total.add(row, node.node)
+            use = use_of(row, node.node)
+            by_worker.setdefault((node.node, row.pid, row.rank), Use()).add(use)
             key = (row.kind, row.path)
-            by_path.setdefault(key, Use(path=row.path)).add(row, node.node)
-            by_worker.setdefault((node.node, row.pid, row.rank), Use()).add(row, node.node)
+            if key in by_path:
+                by_path[key].add(use)
+            else:
+                by_path[key] = use
+    for use in by_worker.values():
+        total.add(use)
     rows = sorted(by_path.values(), key=lambda u: (-u.bytes, -u.calls, u.path))
     files = [u for u in rows if u.kind == record.FileKind.FILE]
     folders = [u for u in rows if u.kind == record.FileKind.DIRECTORY and u.holds_files]
