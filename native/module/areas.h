@@ -4,5 +4,6 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+extern PyMethodDef penstock_module_board[];    /* board.c */
 extern PyMethodDef penstock_module_counters[]; /* counters.c */
 extern PyMethodDef penstock_module_layout[];   /* layout.c */
