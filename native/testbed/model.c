@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -207,8 +208,19 @@ static struct plan *plan_by_token(struct model *m, uint64_t token) {
   return p;
 }
 
-/* Whether a thread is being killed, or is gone. */
+/* A set of signals out of /proc/PID/status. */
+static uint64_t signals(const char *status, const char *name) {
+  const char *at = strstr(status, name);
+  return at ? strtoull(at + strlen(name), NULL, 16) : 0;
+}
+
+#define SIGNAL(number) (1ull << ((number)-1))
+
+/* Whether a thread is being killed, or is gone.  A second signal is not made into SIGKILL by the kernel: one that is
+ * neither caught nor ignored nor blocked, and ends a process, counts too. */
 static bool dying(uint32_t pid) {
+  static const uint64_t harmless = SIGNAL(SIGCHLD) | SIGNAL(SIGCONT) | SIGNAL(SIGURG) | SIGNAL(SIGWINCH) |
+                                   SIGNAL(SIGSTOP) | SIGNAL(SIGTSTP) | SIGNAL(SIGTTIN) | SIGNAL(SIGTTOU);
   char path[64], text[4096];
   snprintf(path, sizeof path, "/proc/%u/status", pid);
   int fd = pid ? open(path, O_RDONLY | O_CLOEXEC) : -1;
@@ -217,13 +229,9 @@ static bool dying(uint32_t pid) {
   ssize_t size = read(fd, text, sizeof text - 1);
   close(fd);
   text[size > 0 ? size : 0] = 0;
-  static const char *const lines[] = {"SigPnd:", "ShdPnd:"};
-  for (int i = 0; i < 2; i++) {
-    const char *at = strstr(text, lines[i]);
-    if (at && strtoull(at + 7, NULL, 16) & 1ull << (9 - 1))
-      return true;
-  }
-  return false;
+  uint64_t pending = signals(text, "SigPnd:") | signals(text, "ShdPnd:");
+  uint64_t kept = signals(text, "SigCgt:") | signals(text, "SigIgn:") | signals(text, "SigBlk:") | harmless;
+  return pending & (SIGNAL(SIGKILL) | ~kept);
 }
 
 void model_interrupt(struct model *m, uint64_t token) {
