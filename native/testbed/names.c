@@ -58,6 +58,17 @@ static void add_links(struct server *s, uint64_t ino, int links, struct record *
 
 /* ---- looking ---- */
 
+/* The inode behind a name that was found.  A name comes before its count of links, both under `names`: who sees the one
+ * without the other waits for whoever is at it. */
+static int read_named(struct server *s, uint64_t ino, struct record *ret) {
+  if (store_read(&s->store, ino, ret) && ret->nlink)
+    return 0;
+  pthread_mutex_lock(&s->names);
+  bool there = store_read(&s->store, ino, ret) && ret->nlink;
+  pthread_mutex_unlock(&s->names);
+  return there ? 0 : -ENOENT; /* removed in between, or lost: see check.c */
+}
+
 static void on_lookup(fuse_req_t req, fuse_ino_t parent, const char *name) {
   struct server *s = server_of(req);
   struct call c;
@@ -65,8 +76,8 @@ static void on_lookup(fuse_req_t req, fuse_ino_t parent, const char *name) {
   uint64_t ino = 0;
   struct record r;
   int err = store_find(&s->store, parent, name, &ino);
-  if (!err && !store_read(&s->store, ino, &r))
-    err = -ENOENT; /* removed in between, or lost: see check.c */
+  if (!err)
+    err = read_named(s, ino, &r);
   if (!err) {
     c.model.ino = ino;
     call_entry(&c, &r);
@@ -261,6 +272,8 @@ static void on_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
         inode_reap(s, ino);
       else
         err = name_inode(s, parent, name, ino, false, &r);
+    } else if (!made && !err && read_named(s, ino, &r)) {
+      err = -ESTALE;
     }
     if (!err)
       err = file_open(s, c.mount, ino, fi->flags, &h);

@@ -375,3 +375,38 @@ def test_no_extra_call_for_each_write(testbed):
     report = tracer.communicate(timeout=20)[1]
     answers = next(int(line.split()[3]) for line in report.splitlines() if line.endswith(" writev"))
     assert 100 <= answers <= 110
+
+
+def test_names_that_clients_make_and_take_at_once(testbed):
+    clients = [testbed.path, testbed.more("n1"), testbed.more("n2"), testbed.more("n3")]
+    code = """
+import errno, os, random, sys
+top, dice = sys.argv[1], random.Random(sys.argv[2])
+def attempt(call, *args):
+    try:
+        return call(*args)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY):
+            raise
+for i in range(400):
+    a, b = (f"{top}/{dice.choice('abc')}" for _ in range(2))
+    attempt(dice.choice([
+        lambda: os.close(os.open(a, os.O_RDWR | os.O_CREAT)),
+        lambda: os.unlink(a),
+        lambda: os.rename(a, b),
+        lambda: os.link(a, b),
+        lambda: os.mkdir(a + "d"),
+        lambda: os.rmdir(a + "d"),
+        lambda: os.close(os.open(a + "d/x", os.O_RDWR | os.O_CREAT)),
+        lambda: os.unlink(a + "d/x"),
+        lambda: os.rename(a + "d/x", b),
+        lambda: os.stat(a),
+        lambda: os.listdir(top),
+    ]))
+"""
+    children = [subprocess.Popen([sys.executable, "-c", code, str(c), str(i)]) for i, c in enumerate(clients)]
+    assert [child.wait(60) for child in children] == [0] * 4
+    subprocess.run(["rm", "-r", *map(str, testbed.path.iterdir())], check=True, timeout=20)
+    assert testbed.path.stat().st_nlink == 2
+    until(lambda: testbed.status().inodes == 1)
+    assert [f for ost in testbed.store.glob("ost*") for f in ost.iterdir()] == []
