@@ -29,10 +29,19 @@ lint: setup ## format, style, types, import directions
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 
+docs: setup ## man pages and completions into build/, tables into the guides
+	$(PY) tools/man.py build/man
+	$(PY) tools/settings_doc.py
+	$(PY) tools/report_doc.py
+	@mkdir -p build/completion
+	.venv/bin/penstock completion bash >build/completion/penstock
+	.venv/bin/penstock completion zsh >build/completion/_penstock
+	.venv/bin/penstock completion fish >build/completion/penstock.fish
+
 bench: setup ## tables of figures: make bench NAME=interpose, or all
 	$(PY) -m benchmarks $(NAME)
 
 clean: ## all that was built
 	rm -rf .venv build dist
 
-.PHONY: help setup test fuzz lint bench clean
+.PHONY: help setup test fuzz lint docs bench clean
