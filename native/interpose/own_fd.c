@@ -6,25 +6,27 @@
 
 /* The entry goes before the descriptor does: after it, another thread may already have the number.  A close that fails
    (but for EBADF) has closed it all the same. */
-PENSTOCK_EXPORT int close(int fd) {
-  struct penstock_call call;
-  struct penstock_fd was;
-  penstock_begun();
-  if ((unsigned)fd >= PENSTOCK_FDS || !penstock_fds[fd].known || !penstock_keeps_books())
-    return penstock_real.close(fd);
-  was = penstock_fds[fd];
-  if (!was.under || !penstock_enter_fd(&call, PENSTOCK_OP_CLOSE, PENSTOCK_DOES_CLOSE, fd)) {
-    penstock_fd_forget(fd);
-    return penstock_real.close(fd);
-  }
-  call.entry = &was;
-  if (penstock_before(&call))
-    return (int)penstock_answer(&call);
-  penstock_fd_forget(fd);
-  int result = penstock_real.close(fd);
-  penstock_after(&call, result, result == -1);
+#define CLOSE(real) \
+  struct penstock_call call; \
+  struct penstock_fd was; \
+  penstock_begun(); \
+  if ((unsigned)fd >= PENSTOCK_FDS || !penstock_fds[fd].known || !penstock_keeps_books()) \
+    return real(fd); \
+  was = penstock_fds[fd]; \
+  if (!was.under || !penstock_enter_fd(&call, PENSTOCK_OP_CLOSE, PENSTOCK_DOES_CLOSE, fd)) { \
+    penstock_fd_forget(fd); \
+    return real(fd); \
+  } \
+  call.entry = &was; \
+  if (penstock_before(&call)) \
+    return (int)penstock_answer(&call); \
+  penstock_fd_forget(fd); \
+  int result = real(fd); \
+  penstock_after(&call, result, result == -1); \
   return result;
-}
+
+PENSTOCK_EXPORT int close(int fd) { CLOSE(penstock_real.close) }
+PENSTOCK_EXPORT int __close(int fd) { CLOSE(penstock_real.__close) }
 
 PENSTOCK_EXPORT int close_range(unsigned int fd, unsigned int fd2, int flags) {
   penstock_begun();
@@ -61,6 +63,7 @@ static int copied(int from, int to) {
 
 PENSTOCK_EXPORT int dup(int fd) { DUPLICATE(fd, penstock_real.dup(fd)) }
 PENSTOCK_EXPORT int dup2(int fd, int fd2) { DUPLICATE(fd, penstock_real.dup2(fd, fd2)) }
+PENSTOCK_EXPORT int __dup2(int fd, int fd2) { DUPLICATE(fd, penstock_real.__dup2(fd, fd2)) }
 PENSTOCK_EXPORT int dup3(int fd, int fd2, int flags) { DUPLICATE(fd, penstock_real.dup3(fd, fd2, flags)) }
 
 #define WORD_AFTER(last, type, name) \
@@ -94,6 +97,7 @@ static bool is_lock(int command) {
   return result;
 
 PENSTOCK_EXPORT int fcntl(int fd, int command, ...) { CONTROL(penstock_real.fcntl) }
+PENSTOCK_EXPORT int __fcntl(int fd, int command, ...) { CONTROL(penstock_real.__fcntl) }
 PENSTOCK_EXPORT int fcntl64(int fd, int command, ...) { CONTROL(penstock_real.fcntl64) }
 
 /* Relative paths mean something else from somewhere within the call on; after it, the path is told from where we stand
@@ -121,6 +125,40 @@ PENSTOCK_EXPORT int chdir(const char *path) {
 }
 PENSTOCK_EXPORT int fchdir(int fd) { MOVE(penstock_enter_fd(&call, PENSTOCK_OP_CHDIR, 0, fd), penstock_real.fchdir(fd)) }
 PENSTOCK_EXPORT int chroot(const char *path) { MOVE(false, penstock_real.chroot(path)) }
+
+/* These put a terminal or nothing in the place of descriptors 0 to 2, without asking us. */
+static int standard_replaced(int result) {
+  if (penstock_keeps_books())
+    penstock_fd_forget_range(0, 2);
+  return result;
+}
+
+/* Up to glibc 2.33 these two lie in libutil, which may come later than we. */
+#define COMES_LATER(symbol) \
+  penstock_begun(); \
+  if ((void *)penstock_real.symbol == (void *)penstock_missing) \
+    penstock_resolve();
+
+PENSTOCK_EXPORT int daemon(int stay, int keep) {
+  penstock_begun();
+  if (!stay)
+    penstock_cwd_changes();
+  int result = penstock_real.daemon(stay, keep);
+  if (!stay)
+    penstock_cwd_changes();
+  return standard_replaced(result);
+}
+
+PENSTOCK_EXPORT int login_tty(int fd) {
+  COMES_LATER(login_tty)
+  return standard_replaced(penstock_real.login_tty(fd));
+}
+
+PENSTOCK_EXPORT pid_t forkpty(int *terminal, char *name, const struct termios *modes, const struct winsize *size) {
+  COMES_LATER(forkpty)
+  pid_t result = penstock_real.forkpty(terminal, name, modes, size);
+  return result ? result : (pid_t)standard_replaced(0);
+}
 
 /* A program that seals itself may have forbidden what we would ask of the kernel. */
 PENSTOCK_EXPORT int prctl(int option, ...) {

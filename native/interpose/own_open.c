@@ -43,6 +43,20 @@ PENSTOCK_EXPORT int open64(const char *path, int flags, ...) {
 #undef PASS
 }
 
+PENSTOCK_EXPORT int __open(const char *path, int flags, ...) {
+  MODE_OF_OPEN
+#define PASS(f, m) penstock_real.__open(path, f, m)
+  OPEN(AT_FDCWD, path, flags, mode, PASS)
+#undef PASS
+}
+
+PENSTOCK_EXPORT int __open64(const char *path, int flags, ...) {
+  MODE_OF_OPEN
+#define PASS(f, m) penstock_real.__open64(path, f, m)
+  OPEN(AT_FDCWD, path, flags, mode, PASS)
+#undef PASS
+}
+
 PENSTOCK_EXPORT int openat(int dirfd, const char *path, int flags, ...) {
   MODE_OF_OPEN
 #define PASS(f, m) penstock_real.openat(dirfd, path, f, m)

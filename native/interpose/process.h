@@ -7,6 +7,7 @@
 #include <fts.h>
 #include <ftw.h>
 #include <glob.h>
+#include <pty.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -19,6 +20,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <utime.h>
+#include <utmp.h>
 #include <wchar.h>
 #include "interpose/call.h"
 #include "interpose/names.h"
@@ -30,6 +32,7 @@
 /* libc's functions, or those of another library between us and libc; all set by the first call or the constructor. */
 extern PENSTOCK_OURS struct penstock_originals penstock_real;
 void penstock_resolve(void);
+long penstock_missing(void); /* what stands there for an optional one that is not to be found */
 
 /* All stages that this library has: bits of control.stages; set when a board is attached. */
 extern PENSTOCK_OURS uint32_t penstock_stages_built;

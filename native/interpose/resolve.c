@@ -26,7 +26,7 @@ static const struct wanted wanted[PENSTOCK_CALLS] = {PENSTOCK_CALL_TABLE};
 _Static_assert(sizeof penstock_real == PENSTOCK_CALLS * sizeof(void *), "one pointer a call");
 
 /* What an optional call comes to that libc does not have. */
-static long missing_number(void) {
+long penstock_missing(void) {
   errno = ENOSYS;
   return -1;
 }
@@ -155,6 +155,6 @@ void penstock_resolve(void) {
   }
   for (int i = 0; i < PENSTOCK_CALLS; i++)
     if (!found[i])
-      found[i] = wanted[i].kind == POINTER ? (void *)missing_pointer : (void *)missing_number;
+      found[i] = wanted[i].kind == POINTER ? (void *)missing_pointer : (void *)penstock_missing;
   memcpy(&penstock_real, found, sizeof found);
 }

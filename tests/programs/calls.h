@@ -12,6 +12,7 @@
 #include <ftw.h>
 #include <glob.h>
 #include <limits.h>
+#include <pty.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -35,6 +36,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 #include <utime.h>
+#include <utmp.h>
 #include <wchar.h>
 
 /* When a snippet cannot run: in several threads at once, in a vfork child. */

@@ -45,6 +45,14 @@ SYMBOL(int, openat64_2, "__openat64_2", (int, const char *, int));
 OPEN_CASE(open)
 OPEN_CASE(open64)
 
+SYMBOL(int, own_open, "__open", (const char *, int, ...));
+SYMBOL(int, own_open64, "__open64", (const char *, int, ...));
+CASE(__open) {
+  use(GOOD(own_open(at("file"), O_RDWR)));
+  use(GOOD(own_open(at("new"), O_RDWR | O_CREAT, 0640)));
+}
+CASE(__open64) { use(GOOD(own_open64(at("new"), O_RDWR | O_CREAT, 0604))); }
+
 #define OPENAT_CASE(name) \
   CASE(name) { \
     int dirfd = open(here->folder, O_RDONLY | O_DIRECTORY); \
@@ -120,6 +128,16 @@ SYMBOL(ssize_t, pread_chk, "__pread_chk", (int, void *, size_t, off_t, size_t));
 SYMBOL(ssize_t, pread64_chk, "__pread64_chk", (int, void *, size_t, off64_t, size_t));
 DATA_CASE(read, read(fd, buffer, 5))
 DATA_CASE(__read_chk, read_chk(fd, buffer, 5, 64))
+SYMBOL(ssize_t, own_read, "__read", (int, void *, size_t));
+SYMBOL(ssize_t, own_write, "__write", (int, const void *, size_t));
+SYMBOL(ssize_t, own_pread64, "__pread64", (int, void *, size_t, off64_t));
+SYMBOL(ssize_t, own_pwrite64, "__pwrite64", (int, const void *, size_t, off64_t));
+SYMBOL(off_t, own_lseek, "__lseek", (int, off_t, int));
+DATA_CASE(__read, own_read(fd, buffer, 5))
+DATA_CASE(__write, own_write(fd, "hello", 5))
+DATA_CASE(__pread64, own_pread64(fd, buffer, 5, 3))
+DATA_CASE(__pwrite64, own_pwrite64(fd, "hello", 5, 3))
+DATA_CASE(__lseek, own_lseek(fd, 7, SEEK_CUR))
 DATA_CASE(pread, pread(fd, buffer, 5, 3))
 DATA_CASE(pread64, pread64(fd, buffer, 50, 13))
 DATA_CASE(__pread_chk, pread_chk(fd, buffer, 5, 1, 64))
@@ -197,6 +215,22 @@ CASE(close) {
   SAY(close(fd));
   SAY(close(-1));
   SAY(close(90000));
+}
+SYMBOL(int, own_close, "__close", (int));
+SYMBOL(int, own_dup2, "__dup2", (int, int));
+SYMBOL(int, own_fcntl, "__fcntl", (int, int, ...));
+CASE(__close) { SAY(own_close(open_file())); }
+CASE2(__dup2, ALONE) {
+  int fd = open_file();
+  SAY(own_dup2(fd, 752));
+  use(752);
+  close(fd);
+}
+CASE(__fcntl) {
+  int fd = open_file();
+  SAY(own_fcntl(fd, F_SETFL, O_APPEND));
+  SAY(own_fcntl(fd, F_GETFL) & O_APPEND);
+  close(fd);
 }
 CASE2(close_range, ALONE) {
   int fd = open_file(), high = fcntl(fd, F_DUPFD, 700);

@@ -98,6 +98,50 @@ CASE2(vfork, ALONE | NOT_IN_VFORK) {
   close(fd);
 }
 
+/* What becomes of descriptors 0 to 2 when others put something in their place. */
+static int standard_is(int fd) {
+  struct stat st, null;
+  return fstat(fd, &st) || stat("/dev/null", &null) ? -1 : isatty(fd) ? 1 : st.st_rdev == null.st_rdev ? 2 : 3;
+}
+CASE2(daemon, ALONE | NOT_IN_VFORK) {
+  int tube[2];
+  char what = 0;
+  if (pipe(tube))
+    return;
+  pid_t pid = fork();
+  if (!pid) {
+    dup2(open_file(), 1);
+    if (!daemon(1, 0)) {
+      what = (char)('0' + standard_is(1));
+      _exit(write(tube[1], &what, 1) != 1 || write(1, "lost", 4) != 4);
+    }
+    _exit(1);
+  }
+  end_of(pid);
+  SAY(read(tube[0], &what, 1));
+  say("  %c\n", what);
+  close(tube[0]);
+  close(tube[1]);
+}
+CASE2(forkpty, ALONE | NOT_IN_VFORK) {
+  int terminal = -1;
+  pid_t pid = forkpty(&terminal, NULL, NULL, NULL);
+  if (!pid)
+    _exit(standard_is(1) * 10 + (write(1, "to a terminal", 13) == 13));
+  end_of(pid);
+  close(terminal);
+}
+CASE2(login_tty, ALONE | NOT_IN_VFORK) {
+  int terminal = -1, other = -1;
+  SAY(openpty(&terminal, &other, NULL, NULL, NULL));
+  pid_t pid = fork();
+  if (!pid)
+    _exit(login_tty(other) ? 1 : standard_is(1) * 10 + (write(1, "x", 1) == 1));
+  end_of(pid);
+  close(terminal);
+  close(other);
+}
+
 CASE2(chdir, ALONE | NOT_IN_VFORK) {
   int before = open(".", O_RDONLY | O_DIRECTORY);
   struct stat st;
