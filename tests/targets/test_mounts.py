@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which mount a path lies on, and what the driver for any file system says of it."""
 
+import errno
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from penstock.base.errors import PenstockError
+from penstock import targets
+from penstock.base.errors import DeniedError, PenstockError
 from penstock.targets import posix
-from penstock.targets.driver import UnsupportedError, driver_for, driver_names
+from penstock.targets.driver import (
+    NoLayoutError,
+    NotThereError,
+    UnsupportedError,
+    answer,
+    driver_for,
+    driver_names,
+)
 from penstock.targets.layouts import bytes_on, wish
 from penstock.targets.mounts import mount_of, parse
 
@@ -69,6 +79,45 @@ def test_plain_mount_is_one_target(tmpfs: Path) -> None:
 def test_posix_is_asked_last() -> None:
     assert driver_names()[-1] == "posix"
     assert {"cephfs", "posix"} <= set(driver_names())
+
+
+DRIVER = """
+from penstock.targets.posix import Posix
+
+class Mine(Posix):
+    kind = "mine"
+
+def detect(mount):
+    return Mine(mount) if mount.type == "proc" else None
+"""
+
+
+def test_new_file_system_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(DRIVER)
+    monkeypatch.setattr(targets, "__path__", [*targets.__path__, str(tmp_path)])
+    try:
+        assert driver_for("/proc").kind == "mine"
+        assert driver_for(tmp_path).kind == "posix"
+    finally:
+        sys.modules.pop("penstock.targets.mine", None)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (errno.ENODATA, NoLayoutError),
+        (errno.EOPNOTSUPP, UnsupportedError),
+        (errno.ENOTTY, NotThereError),
+        (errno.EACCES, DeniedError),
+        (errno.EPERM, DeniedError),
+        (errno.EIO, PenstockError),
+    ],
+)
+def test_refusals_are_different_answers(code: int, kind: type[Exception]) -> None:
+    for doing in ("reading the layout", "setting the layout"):
+        said = answer(OSError(code, "why"), "/f", doing)
+        assert type(said) is kind
+        assert str(said).startswith("/f: ")
 
 
 def test_missing_file_has_no_layout_and_says_so(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CephFS lab, and the CephFS driver on it: real daemons, a real mount, OSDs asked what they hold."""
 
+import json
 import os
 import subprocess
 import sys
@@ -173,6 +174,36 @@ def test_impossible_wish_leaves_no_file(
     with pytest.raises(kind, match=said):
         driver.create(str(path), asked)  # type: ignore[arg-type]
     assert not path.exists()
+
+
+def penstock(*words: object) -> str:
+    command = [str(word) for word in (Path(sys.executable).with_name("penstock"), *words)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_commands_as_a_user_types_them(lab: ceph.Status) -> None:
+    rows = json.loads(penstock("targets", lab.mount, "--json"))["targets"]
+    assert [(row["name"], row["state"]) for row in rows] == [(f"osd.{i}", "up") for i in range(3)]
+    assert all(row["ops_per_s"] is not None for row in rows)
+    file = f"{lab.mount}/typed"
+    penstock("layout", "set", "--osts", 1, file)
+    Path(file).write_bytes(b"x" * 5 * MIB)
+    assert penstock("layout", "get", file) == (
+        f"{file}: 1 stripe of 4 MiB, on target 1, objects of 4 MiB, pool osd1\n"
+    )
+    held = json.loads(penstock("layout", "explain", "--json", file))["targets"]
+    assert held == [{"target": 1, "bytes": 5 * MIB}]
+
+
+def test_lab_by_command(folder: Path) -> None:
+    said = json.loads(penstock("testbed", "up", "--real", "ceph", "--osds", 1, "--dir", folder, "--json"))
+    assert said["mounted"]
+    assert Path(said["mount"], "x").write_text("y") == 1
+    penstock("testbed", "down", "--dir", folder)
+    assert not folder.exists()
+    assert not processes_naming(folder)
 
 
 _WRITER = """

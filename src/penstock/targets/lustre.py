@@ -13,7 +13,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,6 +104,8 @@ class _Files:
         self.sizes: list[int] = []
         self.sized_s = float("-inf")
         self.flags: dict[int, str] | None = None
+        self.texts: list[str] = []
+        self.states: dict[int, str] = {}
         self.seen = self.listing()
 
     def listing(self) -> list[list[str]]:
@@ -186,13 +188,12 @@ class Lustre:
     def health(self) -> Mapping[int, str]:
         """What clients see (ACTIVE), and where it can be seen what the servers and the MDS say."""
         files = self._files
-        states = dict.fromkeys(files.ids, UP if files.side == "obdfilter" else UNKNOWN)
-        for text in self.params.read(f"lov.{self.fs}-clilov-*.target_obd").values():
-            seen = _active_or_not(text)
-            states = {number: seen.get(number, state) for number, state in states.items()}
-        if files.flags is None:
-            files.flags = _flags(files)
-        return states | files.flags
+        texts = list(self.params.read(f"lov.{self.fs}-clilov-*.target_obd").values())
+        if files.flags is None or texts != files.texts:
+            files.flags = _flags(files) if files.flags is None else files.flags
+            files.texts = texts
+            files.states = _states(files)
+        return files.states
 
     def job_counts(self) -> Mapping[str, Mapping[str, int]]:
         counts: dict[str, dict[str, int]] = {}
@@ -266,13 +267,14 @@ class Lustre:
             raise self._refused(error, path, layout) from error
 
 
-@lru_cache(maxsize=4)
-def _active_or_not(text: str) -> dict[int, str]:
-    """`3: fs-OST0003_UUID ACTIVE`, a line a target; it rarely changes."""
-    rows = (line.partition(":") for line in text.splitlines())
-    return {
-        int(n): UP if rest.endswith(" ACTIVE") else INACTIVE for n, _, rest in rows if n.strip().isdecimal()
-    }
+def _states(files: _Files) -> dict[int, str]:
+    """From `3: fs-OST0003_UUID ACTIVE`, a line a target, and from the flags."""
+    states = dict.fromkeys(files.ids, UP if files.side == "obdfilter" else UNKNOWN)
+    for text in files.texts:
+        rows = (line.partition(":") for line in text.splitlines())
+        seen = {int(n): rest.endswith(" ACTIVE") for n, _, rest in rows if n.strip().isdecimal()}
+        states |= {number: UP if active else INACTIVE for number, active in seen.items() if number in states}
+    return states | (files.flags or {})
 
 
 def _flags(files: _Files) -> dict[int, str]:
