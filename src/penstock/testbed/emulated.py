@@ -421,6 +421,7 @@ def up(
     finally:
         os.close(ready)
     _servers.append(server)
+    ask(folder, "stats")  # whoever looks now finds all targets
     return status(folder)
 
 

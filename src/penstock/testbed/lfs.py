@@ -220,20 +220,24 @@ def space(lustre: Lustre, inodes: bool) -> list[text.Space]:
         ("filestotal", "filesfree", "filesfree") if inodes else ("kbytestotal", "kbytesfree", "kbytesavail")
     )
     rows = []
-    for kind, pattern in (("MDT", "mdc/*-MDT????-mdc-*"), ("OST", "osc/*-OST????-osc-*")):
-        for root in lustre.params.roots:
-            for folder in sorted(root.glob(pattern)):
-                name = folder.name.rpartition("-mdc-" if kind == "MDT" else "-osc-")[0]
-                number = int(name[-4:], 16)
-                size = _number(folder, total)
-                mark = MARKS.get(states.get(number, ""), "") if kind == "OST" else ""
-                where = f"{lustre.mount.point}[{kind}:{number}]"
-                rows.append(
-                    text.Space(
-                        f"{name}_UUID", where, size, size - _number(folder, free), _number(folder, room), mark
-                    )
-                )
+    for kind, group, mark in (("MDT", "mdc", "-mdc-"), ("OST", "osc", "-osc-")):
+        for name, folder in _of_first_client(lustre, group, mark).items():
+            number = int(name[-4:], 16)
+            size = _number(folder, total)
+            letter = MARKS.get(states.get(number, ""), "") if kind == "OST" else ""
+            where = f"{lustre.mount.point}[{kind}:{number}]"
+            used = size - _number(folder, free)
+            rows.append(text.Space(f"{name}_UUID", where, size, used, _number(folder, room), letter))
     return rows
+
+
+def _of_first_client(lustre: Lustre, group: str, mark: str) -> dict[str, Path]:
+    """The folder of each target; every client of the testbed has one, and they say the same."""
+    found: dict[str, Path] = {}
+    for root in lustre.params.roots:
+        for folder in sorted(root.glob(f"{group}/*{mark}*")):
+            found.setdefault(folder.name.rpartition(mark)[0], folder)
+    return found
 
 
 def df(words: list[str]) -> int:
