@@ -63,6 +63,15 @@ def test_missing_ranks_are_counted_unless_a_writer_did() -> None:
     ]
 
 
+def test_ranks_that_another_node_saw_are_not_missing() -> None:
+    """The node of mpirun sees 4 of 8 ranks and says so; the other node's frames make the run whole."""
+    hint = record.Mark(node="n1", word="ranks_missing", hint="mpirun penstock-run ./ior")
+    first, second = [*made.payloads()[:2], hint], made.payloads()[2:]
+
+    assert [p.count for p in merge.partial(merge.merge(made.run_of(), first))] == [4]
+    assert merge.partial(merge.merge(made.run_of(), first + second)) == []
+
+
 def test_a_run_without_counts_is_partial() -> None:
     run = merge.merge(made.run_of(), [made.begin()])
 

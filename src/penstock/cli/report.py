@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.csv:
         table.write_csv(found, sys.stdout)
     elif args.json:
-        _common.print_json(table.document(found))
+        _common.print_json(table.document(found, _common.settings_of(args)["report.small_request"]))
     else:
         _show(found, args)
     return 0

@@ -19,6 +19,7 @@ from penstock.base.errors import DeniedError, PenstockError
 from penstock.base.text import cut, visible
 from penstock.report import svg
 from penstock.report.facts import SIZE_LABELS, Facts, Side, Use, Worker, small_classes
+from penstock.report.remarks import remarks
 from penstock.report.screen import exact, name_of, overflow, plural, stripes
 from penstock.runs import query, record
 
@@ -363,6 +364,7 @@ def page(facts: Facts, top: int = TOP, small_bytes: int = 10240) -> str:
         unseen=units.show_ratio(facts.run.unseen_ratio, 1) if facts.run.unseen_ratio else "",
         overflow=overflow(facts),
         figures=[(f, Markup(f.markup)) for f in figures if f is not None],
+        remarks=remarks(facts, small_bytes),
         nothing_used=bool(facts.run.nodes) and not facts.workers,
         version=__version__,
     )

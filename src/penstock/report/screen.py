@@ -4,6 +4,7 @@
 from penstock.base import units
 from penstock.base.text import cut, visible
 from penstock.report.facts import Facts, Side, Use, small_classes
+from penstock.report.remarks import remarks
 from penstock.runs import query, reasons, record
 
 _BAR = 24
@@ -41,6 +42,7 @@ def screen(facts: Facts, top: int, small_bytes: int, width: int = 80) -> list[st
         _metadata(facts),
         _files(facts, top, width),
         _targets(facts, width),
+        [f"! {sentence}" for sentence in remarks(facts, small_bytes)],
     ]
     lines: list[str] = []
     for part in parts:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TextIO
 
 from penstock.base.text import visible
 from penstock.report.facts import Facts, Operation, Side, Target, Worker, ten
+from penstock.report.remarks import remarks
 from penstock.runs import query, record
 
 SCHEMA_VERSION = 1
@@ -162,7 +163,7 @@ def _target(target: Target) -> dict[str, Any]:
     return {"target": target.number, "files": target.files, "bytes": round(target.bytes)}
 
 
-def document(facts: Facts) -> dict[str, Any]:
+def document(facts: Facts, small_bytes: int = 10240) -> dict[str, Any]:
     """The whole report as one JSON document."""
     return {
         "schema_version": SCHEMA_VERSION,
@@ -178,6 +179,7 @@ def document(facts: Facts) -> dict[str, Any]:
         "process_time_s": facts.life_ns / 1e9,
         "common_sizes": [{"bytes": size, "count": count} for size, count in facts.common_sizes],
         "pattern": facts.pattern or None,
+        "remarks": remarks(facts, small_bytes),
         "processes": [_worker(worker) for worker in facts.workers],
         "operations": [_operation(op) for op in facts.operations],
         "targets": [_target(target) for target in facts.targets],

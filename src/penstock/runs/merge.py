@@ -182,6 +182,8 @@ def partial(run: Run) -> list[Partial]:
         if mark.word != FORGOTTEN:
             add(mark.word, 0, mark.text, mark.hint)
     missing = run.expected_ranks - len(run.ranks)
+    if run.ranks and missing <= 0:
+        found.pop("ranks_missing", None)  # a node did not see them, but others did
     if run.nodes and missing > 0 and not found.get("ranks_missing", Partial("")).count:
         add("ranks_missing", missing)
     if not run.nodes:
