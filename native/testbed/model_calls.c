@@ -5,7 +5,8 @@
  * FUSE asks in smaller steps than Lustre: a LOOKUP before each call by path.  A LOOKUP that finds nothing in the cache is
  * charged at once as the request it is by itself, but counted only with the thread's next call: an OPEN of what was just
  * looked up makes both together one open, a CREATE or MKDIR of the name just missed likewise.  The later request then
- * costs only what the first one has not paid. */
+ * costs only what the first one has not paid.  Before an OPEN and after a CREATE the kernel asks for attributes to check
+ * permissions: these are no stat. */
 #include <errno.h>
 #include <fcntl.h>
 
@@ -69,10 +70,16 @@ static void destroy(struct build *b) {
 
 /* ---- names ---- */
 
+/* Whether this thread listed a folder that is still open, and asks for its names now. */
+static bool walking(struct build *b, const struct asked *a, uint64_t folder) {
+  struct held *h = a->scanned && a->scanned == folder ? held_find(b->m, b->call->client, folder) : NULL;
+  return h && h->open[0].opens;
+}
+
 /* Names asked for in the order of a listing: after a few, one batch covers the next ones. */
 static bool look_ahead(struct build *b, struct asked *a) {
   uint32_t most = (uint32_t)b->m->set.v[SET_client_statahead];
-  if (!most || a->scanned != b->call->parent || a->stats < TRACK_LATEST)
+  if (!most || a->stats < TRACK_LATEST || !walking(b, a, b->call->parent))
     return false;
   if (!a->ahead) {
     static const uint32_t first[] = {8, 8, 16, 16, 32, 32};
@@ -133,7 +140,11 @@ static void lookup(struct build *b) {
 static void getattr(struct build *b) {
   if (b->call->internal)
     return;
-  if (b->asked->scanned && b->asked->parent == b->asked->scanned && b->asked->ino == b->call->ino)
+  if (b->asked->what == ASKED_CREATED && b->asked->ino == b->call->ino) { /* the kernel, finishing the open */
+    b->asked->what = ASKED_NOTHING;
+    return;
+  }
+  if (b->asked->ino == b->call->ino && walking(b, b->asked, b->asked->parent))
     b->asked->stats++;
   if (!(b->held->bits & HELD_ATTR))
     mds(b, 0, R_GETATTR, BIT(GETATTR));
@@ -466,9 +477,12 @@ static bool continues(const struct model_call *call, const struct asked *a) {
     case MODEL_SYMLINK:
     case MODEL_LINK:
       return a->what == ASKED_MISSING && a->parent == call->parent && a->name == call->name;
+    case MODEL_GETATTR: /* perhaps of an open: its glimpses are put off as well; or may the folder be changed? */
+      if (a->what == ASKED_MISSING && call->ino == a->parent)
+        return true;
+      return a->ino == call->ino && (a->what == ASKED_COLD || a->what == ASKED_WARM);
     case MODEL_OPEN:
     case MODEL_OPENDIR:
-    case MODEL_GETATTR: /* perhaps of an open: its glimpses are put off as well */
       return a->ino == call->ino && (a->what == ASKED_COLD || a->what == ASKED_WARM);
     default:
       return false;
@@ -538,6 +552,10 @@ void rules(struct build *b) {
   if (!b->held && !(call->op == MODEL_LOOKUP || call->op == MODEL_STATFS || about_names(call->op)))
     return;
   dispatch(b);
-  if (!background && call->op != MODEL_LOOKUP && call->op != MODEL_GETATTR)
+  if (call->op == MODEL_CREATE) {
+    b->asked->what = ASKED_CREATED;
+    b->asked->ino = call->ino;
+  } else if (!background && call->op != MODEL_LOOKUP && call->op != MODEL_GETATTR) {
     b->asked->what = ASKED_NOTHING;
+  }
 }

@@ -310,7 +310,7 @@ struct node {
 };
 
 /* What a thread asked last, and how it walks through a folder: makes one Lustre request of two of FUSE's. */
-enum { ASKED_NOTHING, ASKED_COLD, ASKED_WARM, ASKED_MISSING };
+enum { ASKED_NOTHING, ASKED_COLD, ASKED_WARM, ASKED_MISSING, ASKED_CREATED };
 struct asked {
   uint32_t client, pid;
   uint8_t what;

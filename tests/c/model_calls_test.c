@@ -55,6 +55,7 @@ static void create_file(const struct file *f, int flags, bool delayed) {
   c.flags = flags;
   c.ost_count = delayed ? 0 : f->stripes;
   drive(m, c);
+  fstat_file(f); /* whether it may be open */
 }
 static void close_file(const struct file *f, int flags) {
   struct model_call c = call_on(MODEL_FLUSH, f);
