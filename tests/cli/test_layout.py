@@ -84,14 +84,18 @@ def test_watch_goes_on_until_interrupted(tmp_path: Path) -> None:
 
 
 def test_this_machine_as_a_server() -> None:
-    said = json.loads(penstock("targets", "--server", "--every", "100ms", "--json").stdout)
+    (said,) = json.loads(penstock("targets", "--server", "--every", "100ms", "--json").stdout)["servers"]
     assert 0 <= said["cpu"] <= 1
     assert "processors" in penstock("targets", "--server", "--every", "100ms").stdout
 
 
-@pytest.mark.parametrize("words", [[], ["/", "--server"], ["/", "--every", "1ms"]])
+@pytest.mark.parametrize("words", [[], ["/", "--every", "1ms"]])
 def test_targets_wants_one_thing(words: list[str]) -> None:
     penstock("targets", *words, status=2)
+
+
+def test_servers_that_cannot_be_seen() -> None:
+    assert "run --server on them" in penstock("targets", "/", "--server", status=4).stderr
 
 
 def test_lists_of_targets() -> None:

@@ -183,3 +183,17 @@ def test_lctl_reads_and_sets(bed: Bed) -> None:
     said = run(bed, "lctl", "get_param", "no.such", status=2)
     assert said == "error: get_param: param_path 'no/such': No such file or directory\n"
     assert "set_param" in run(bed, "lctl", "set_param", "../../etc/passwd=1", status=2)
+
+
+def test_busy_metadata_server_keeps_placement_off(bed: Bed) -> None:
+    """The guard of placement, from the servers' own /proc."""
+    assert sorted(driver(bed).servers()) == ["mds0", "oss0", "oss1"]
+    words = ("penstock", "targets", bed.path, "--server", "--every", "300ms", "--json")
+    calm = json.loads(run(bed, *words))
+    assert [row["name"] for row in calm["servers"]] == ["mds0", "oss0", "oss1"]
+    assert calm["placement"]["allowed"], calm
+    bed.ask("set mds.memory=80%")
+    bed.ask("stats")
+    full = json.loads(run(bed, *words))
+    assert not full["placement"]["allowed"]
+    assert "mds0 uses 80% of its memory" in full["placement"]["why"]

@@ -38,6 +38,9 @@ class Playing:
     def health(self) -> Mapping[int, str]:
         return dict.fromkeys(self.rows, "up")
 
+    def servers(self) -> Mapping[str, str]:
+        return {}
+
     def layout(self, where: Where) -> Layout:
         raise NotImplementedError
 
@@ -147,7 +150,7 @@ def test_texts_that_are_damaged_are_an_error() -> None:
 
 
 def test_this_machine_as_a_server() -> None:
-    server = next(servers.watch(0.1))
+    (server,) = next(servers.watch(servers.here(), 0.1))
     assert 0 <= server.cpu <= 1
     assert 0 < server.memory < 1
     assert (server.io_pressure is None) == (not Path("/proc/pressure/io").exists())

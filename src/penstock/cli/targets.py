@@ -4,6 +4,7 @@
 penstock targets /scratch
 penstock targets /scratch --watch
 penstock targets --server --watch --json   on an OSS or MDS: its processors and memory
+penstock targets /tmp/pfs --server         the emulated servers of a testbed
 """
 
 import argparse
@@ -22,7 +23,9 @@ HELP = "storage targets of a file system and what they are doing"
 
 def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("mount", metavar="PATH", nargs="?", help="a mount point, or any file below it")
-    parser.add_argument("--server", action="store_true", help="this machine as a server, instead of targets")
+    parser.add_argument(
+        "--server", action="store_true", help="servers instead of targets: this machine, or a testbed's"
+    )
     parser.add_argument("--watch", action="store_true", help="go on until interrupted")
     parser.add_argument(
         "--every", metavar="TIME", help="how often to look (1s; with --server: targets.server_every)"
@@ -35,8 +38,8 @@ def run(args: argparse.Namespace) -> int:
     from penstock.base import units
     from penstock.base.errors import UsageError
 
-    if args.server == bool(args.mount):
-        raise UsageError("name a mount point, or say --server for this machine; not both")
+    if not args.server and not args.mount:
+        raise UsageError("name a mount point, or say --server for this machine")
     every_ns = units.parse_duration(args.every) if args.every else None
     if every_ns is not None and every_ns < 100_000_000:
         raise UsageError(f"--every {args.every}: not more often than each 100ms")
@@ -142,14 +145,28 @@ def table(views: "list[View]") -> list[str]:
 
 
 def servers(args: argparse.Namespace, every_s: float) -> int:
-    """This machine, once or for ever."""
-    from penstock.targets.servers import watch
+    """The servers that can be seen from here, once or for ever."""
+    from dataclasses import asdict
 
-    for server in watch(every_s):
+    from penstock.base.errors import NothingMatchedError
+    from penstock.policy.guard import State
+    from penstock.targets.driver import driver_for
+    from penstock.targets.servers import here, may_place, watch
+
+    places = driver_for(args.mount).servers() if args.mount else here()
+    if not places:
+        raise NothingMatchedError(f"{args.mount}: its servers cannot be seen from here; run --server on them")
+    state = State()
+    for found in watch(places, every_s):
+        decision, state = may_place(found, time.time(), state)
         if args.json:
-            _line({"schema_version": 1, **server._asdict()})
+            rows = [server._asdict() for server in found]
+            may = asdict(decision) if args.mount else None
+            _line({"schema_version": 1, "servers": rows, "placement": may})
         else:
-            print(server_line(server))
+            print("\n".join(map(server_line, found)))
+            if args.mount:
+                print(f"placement work {'may be done' if decision.allowed else 'waits'}: {decision.why}")
         sys.stdout.flush()
         if not args.watch:
             break

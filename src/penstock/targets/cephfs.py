@@ -127,6 +127,9 @@ class CephFS:
     def job_counts(self) -> Mapping[str, Mapping[str, int]]:
         return {}
 
+    def servers(self) -> Mapping[str, str]:
+        return {}
+
     # Layouts
 
     def layout(self, where: Where) -> Layout:

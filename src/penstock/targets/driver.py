@@ -92,6 +92,9 @@ class Driver(Protocol):
     def health(self) -> Mapping[int, str]:
         """By the target's id: one of the words above."""
 
+    def servers(self) -> Mapping[str, str]:
+        """By a server's name: where its /proc can be read from here.  Empty: nowhere."""
+
     def layout(self, where: Where) -> Layout:
         """The layout of a file, or the default of a folder."""
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from penstock import _native
 from penstock.base.errors import PenstockError
-from penstock.targets import lov
+from penstock.targets import lov, servers
 from penstock.targets.driver import (
     DEGRADED,
     DOWN,
@@ -203,6 +203,9 @@ class Lustre:
                     row = counts.setdefault(job, {})
                     row[name] = row.get(name, 0) + count
         return counts
+
+    def servers(self) -> Mapping[str, str]:
+        return servers.of_testbed(Path(self.mount.source, "state")) if self.mount.type == TESTBED_TYPE else {}
 
     # Layouts
 

@@ -54,6 +54,9 @@ class Posix:
             return {0: READ_ONLY}
         return {0: FULL if room.f_blocks and not room.f_bavail else UP}
 
+    def servers(self) -> Mapping[str, str]:
+        return {}
+
     def layout(self, where: Where) -> Layout:
         try:
             os.close(os.dup(where) if isinstance(where, int) else os.open(where, os.O_PATH | os.O_CLOEXEC))

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How busy a server is: its processors, memory and pressure, from /proc.
+"""How busy servers are: their processors, memory and pressure, from /proc.
 
-Runs on an OSS or MDS (`penstock targets --server`); what it finds is what policy/guard.py decides by.
+Runs on an OSS or MDS (`penstock targets --server`), or beside a testbed, whose emulated servers each have a
+/proc of their own.  What it finds is what policy/guard.py decides by.
 
 Invariants: the functions that compute take texts; only `read` and `watch` touch files and clocks.
 """
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.base.errors import PenstockError
+from penstock.policy import guard
 
 _PRESSURES = ("cpu", "io", "memory")
 
@@ -77,16 +79,17 @@ def pressure_share(text: str) -> float | None:
     return None
 
 
-def _read(path: str) -> str:
+def _text(path: str) -> str:
     try:
         return Path(path).read_text()
     except OSError:
         return ""
 
 
-def texts() -> Texts:
-    pressure = {name: _read(f"/proc/pressure/{name}") for name in _PRESSURES}
-    return Texts(time.time(), _read("/proc/stat"), _read("/proc/meminfo"), pressure)
+def read(proc: str = "/proc") -> Texts:
+    """A server's texts now."""
+    pressure = {name: _text(f"{proc}/pressure/{name}") for name in _PRESSURES}
+    return Texts(time.time(), _text(f"{proc}/stat"), _text(f"{proc}/meminfo"), pressure)
 
 
 def between(name: str, before: Texts, after: Texts) -> Server:
@@ -96,13 +99,35 @@ def between(name: str, before: Texts, after: Texts) -> Server:
     return Server(name, after.at_s, share, memory_share(after.meminfo), cpu, io, memory)
 
 
-def watch(every_s: float) -> Iterator[Server]:
-    """One Server each `every_s`; the first after a second, so that there is something soon."""
-    name, before = os.uname().nodename, texts()
+def here() -> dict[str, str]:
+    """This machine alone."""
+    return {os.uname().nodename: "/proc"}
+
+
+def of_testbed(state: Path) -> dict[str, str]:
+    """The /proc of each emulated server, by its name."""
+    return {path.parent.name: str(path) for path in sorted(state.glob("servers/*/proc"))}
+
+
+def watch(places: Mapping[str, str], every_s: float) -> Iterator[list[Server]]:
+    """All servers each `every_s`; the first time after a second, so that there is something soon."""
+    before = {name: read(proc) for name, proc in places.items()}
     due_s = time.monotonic() + min(every_s, 1.0)
     while True:
         time.sleep(max(due_s - time.monotonic(), 0))
-        after = texts()
-        yield between(name, before, after)
+        after = {name: read(proc) for name, proc in places.items()}
+        yield [between(name, before[name], after[name]) for name in places]
         before = after
         due_s = max(due_s + every_s, time.monotonic())
+
+
+def may_place(
+    servers: Sequence[Server], now_s: float, state: guard.State
+) -> tuple[guard.Decision, guard.State]:
+    """What the guard says of those among the servers that hold metadata."""
+    busy = tuple(
+        guard.Busy(s.name, s.cpu, s.memory, max(now_s - s.at_s, 0))
+        for s in servers
+        if s.name.startswith("mds")
+    )
+    return guard.decide(guard.Observation(busy), state=state)
