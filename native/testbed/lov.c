@@ -3,7 +3,8 @@
 #include "testbed/lov.h"
 
 #include <errno.h>
-#include <pthread.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,32 @@ static void set_defaults(struct lov_config *c) {
     c->qos_prio_free_percent = 90;
   if (!c->space_age_ns)
     c->space_age_ns = UINT64_C(5000000000);
+}
+
+static bool fine_count(uint32_t count) { return count <= PENSTOCK_STRIPES_MAX || count == PENSTOCK_STRIPES_ALL; }
+
+bool lov_config_fine(const struct lov_config *c, char *why, size_t why_size) {
+  const struct {
+    bool fine;
+    const char *text;
+    uint64_t value;
+  } rules[] = {
+    {c->stripe_size_bytes % PENSTOCK_STRIPE_UNIT_BYTES == 0, "layout.stripe_size %" PRIu64 " is no multiple of 65536",
+     c->stripe_size_bytes},
+    {c->dom_bytes % PENSTOCK_STRIPE_UNIT_BYTES == 0, "layout.dom_size %" PRIu64 " is no multiple of 65536", c->dom_bytes},
+    {fine_count(c->stripe_count), "layout.stripe_count %" PRIu64 ": 1 to 2000, or -1 for all OSTs", c->stripe_count},
+    {fine_count(c->append_stripe_count), "layout.append_stripe_count %" PRIu64 ": 1 to 2000, or -1 for all OSTs",
+     c->append_stripe_count},
+    {c->qos_threshold_percent <= 100, "layout.qos_threshold_percent %" PRIu64 ": 1 to 100", c->qos_threshold_percent},
+    {c->qos_prio_free_percent <= 100, "layout.qos_prio_free_percent %" PRIu64 ": 1 to 100", c->qos_prio_free_percent},
+  };
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+    if (rules[i].fine)
+      continue;
+    snprintf(why, why_size, rules[i].text, rules[i].value);
+    return false;
+  }
+  return true;
 }
 
 struct lov *lov_new(const struct lov_config *config) {

@@ -57,6 +57,9 @@ struct lov_config {
   uint64_t (*now_ns)(void *closure);
 };
 
+/* False, and a sentence, if some number is one that Lustre could not have. */
+bool lov_config_fine(const struct lov_config *config, char *why, size_t why_size);
+
 /* NULL when there is no memory or ost_count is 0 or above 2048.  Calls `look` for each OST. */
 struct lov *lov_new(const struct lov_config *config);
 void lov_free(struct lov *lov);

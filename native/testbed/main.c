@@ -119,6 +119,8 @@ static bool read_layout_line(const char *line, struct lov_config *ret) {
       continue;
     char *end;
     unsigned long long value = strtoull(line + n + 1, &end, 10);
+    if (strcmp(line + n, "=-1") == 0 && strstr(k->name, "_count"))
+      value = PENSTOCK_STRIPES_ALL;
     if (*end || (!k->wide && value > UINT32_MAX))
       return false;
     char *to = (char *)ret + k->at;
@@ -265,6 +267,8 @@ static int start_model(struct server *s, const struct options *o, char *why, siz
   char *pools = malloc(strlen(text) + 1);
   if (pools)
     take_lines(text, &lov, pools, why, why_size);
+  if (!*why)
+    lov_config_fine(&lov, why, why_size);
   s->charged = !strstr(text, "model=off\n");
   const struct model_config config = {.fsname = o->fsname,
                                       .mdt_count = o->mdts,

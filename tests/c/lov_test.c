@@ -450,8 +450,29 @@ static void threads(struct world *w) {
   CHECK_EQ(before + 2000, atomic_load(&w->numbers));
 }
 
+static void settings(void) {
+  static const struct { struct lov_config config; const char *said; } cases[] = {
+    {{0}, ""},
+    {{.stripe_count = PENSTOCK_STRIPES_ALL, .stripe_size_bytes = 65536}, ""},
+    {{.stripe_size_bytes = 100000}, "layout.stripe_size 100000 *"},
+    {{.dom_bytes = 1}, "layout.dom_size 1 *"},
+    {{.stripe_count = 2001}, "layout.stripe_count 2001*"},
+    {{.append_stripe_count = 70000}, "layout.append_stripe_count 70000*"},
+    {{.qos_threshold_percent = 101}, "layout.qos_threshold_percent 101*"},
+    {{.qos_prio_free_percent = 101}, "layout.qos_prio_free_percent 101*"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char why[100] = "";
+    CHECK_EQ(!cases[i].said[0], lov_config_fine(&cases[i].config, why, sizeof why));
+    CHECK(fnmatch(cases[i].said, why, 0) == 0);
+  }
+  CHECK(!lov_new(&(struct lov_config){0}));
+  CHECK(!lov_new(&(struct lov_config){.ost_count = 2049}));
+}
+
 int main(void) {
   struct world w;
+  settings();
   run_table();
   world_up(&w);
   rows_open(&w);

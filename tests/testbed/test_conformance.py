@@ -62,7 +62,7 @@ STATES = {"INACTIVE": "inactive", "NO_CREATE": "no_create", "DEGRADED": "degrade
 class FileSystem:
     def __init__(self, top: Path, caching: str, model: str) -> None:
         self.path, self.other = top / "one", top / "two"
-        settings = {"model": model, "pool.p1": "1,2"}
+        settings = {"model": model, "pool.p1": "1,2", "layout.seed": "1"}
         self.folder = emulated.up(self.path, emulated.Shape(oss=1, osts=4), caching, settings).folder
         emulated.mount_more(self.folder, self.other)
 
@@ -79,10 +79,8 @@ class FileSystem:
         line = f"fill ost.{ost} 100%" if full else f"set ost.{ost}.{STATES[state]}=on"
         return self._changed(f"ost.{ost}", line)
 
-    def ost_nearly_full(self, ost: int) -> Any:
-        return self._changed(
-            f"ost.{ost}", f"fill ost.{ost} 99.6%"
-        )  # 40 MiB of 10 GiB; full for the MDS is 10 MiB
+    def ost_filled(self, ost: int, percent: float) -> Any:
+        return self._changed(f"ost.{ost}", f"fill ost.{ost} {percent}%")
 
 
 @pytest.fixture(scope="module", params=[("contention", "on"), ("posix", "off")], ids="-".join)
@@ -480,7 +478,7 @@ def test_refused_ioctl_leaves_no_layout(work: Path, fs: FileSystem, state: str, 
 
 @rows(75)
 def test_full_for_data_but_not_for_files(work: Path, fs: FileSystem) -> None:
-    with fs.ost_nearly_full(2):
+    with fs.ost_filled(2, 99.6):  # 40 MiB are left of 10 GiB; the MDS takes it for full below 10
         with opened(work / "file", os.O_CREAT | os.O_WRONLY | DELAY) as fd:
             set_layout(fd, "SPEC list=2")
             written = 0
@@ -497,6 +495,15 @@ def test_in_turn(work: Path) -> None:
         (work / str(i)).touch()
         osts += lustre.osts_of(os.getxattr(work / str(i), lustre.XATTR))
     assert all((b - a) % 4 == 1 for a, b in pairwise(osts))
+
+
+def test_weighted_by_what_was_filled(work: Path, fs: FileSystem) -> None:
+    with fs.ost_filled(2, 70):
+        osts: list[int] = []
+        for i in range(200):
+            (work / str(i)).touch()
+            osts += lustre.osts_of(os.getxattr(work / str(i), lustre.XATTR))
+    assert 0 < osts.count(2) < min(osts.count(ost) for ost in (0, 1, 3))
 
 
 # ---- reading a layout ----

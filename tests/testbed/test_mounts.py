@@ -124,6 +124,8 @@ def test_bad_wishes_are_each_one_sentence(testbed, tmp_path, monkeypatch):
         up(tmp_path / "b", settings={"layout.nonsense": "1"})
     with pytest.raises(PenstockError, match=r"pool\.p=9 is not one"):
         up(tmp_path / "b", settings={"pool.p": "9"})
+    with pytest.raises(PenstockError, match=r"layout\.stripe_size 100000 is no multiple of 65536"):
+        up(tmp_path / "b", settings={"layout.stripe_size": "100000"})
     assert not os.path.ismount(tmp_path / "b")
     (tmp_path / "c.testbed").mkdir()
     (tmp_path / "c.testbed" / "mine").touch()
