@@ -104,7 +104,7 @@ struct penstock_control {
   uint32_t stages;         /* may change while jobs run */
   uint32_t generation;     /* changes whenever prefixes change; odd while they do */
   uint32_t record_files_max;   /* file slots that one process may use; past it: sums by directory */
-  uint32_t record_sample_every; /* of calls on one file, this many to one are timed, after the first few */
+  uint32_t record_sample_every; /* of a thread's calls, one in about so many is timed, after the first few */
   uint32_t otherwise;      /* PENSTOCK_UNDER_* where no prefix matches */
   uint32_t prefix_count;
   struct penstock_prefix prefixes[PENSTOCK_PREFIXES_MAX];
