@@ -484,16 +484,16 @@ _Noreturn void penstock_agent_run(struct penstock_launch *l, struct penstock_wat
 
 /* ---- boards that others left ---- */
 
-static bool collect_one(const char *path, const struct penstock_wishes *wishes, const char *node) {
+int penstock_collect_board(const char *path, const struct penstock_wishes *wishes, const char *node, uint32_t *living) {
   struct penstock_watch w;
-  uint32_t living = 0;
-  if (penstock_watch_open(&w, path, true))
-    return false;
-  int error = penstock_write_frames(&w, wishes, node, NULL, true, NULL, NULL, &living);
-  if (!error && !living)
+  int error = penstock_watch_open(&w, path, true);
+  if (error)
+    return error;
+  error = penstock_write_frames(&w, wishes, node, NULL, true, NULL, NULL, living);
+  if (!error && !*living)
     penstock_board_put_away(&w, false);
   penstock_watch_close(&w);
-  return !error;
+  return error;
 }
 
 /* What a board left behind for ranks that might have come later goes after a day. */
@@ -510,6 +510,7 @@ static void forget_gone(char *path) {
 
 int penstock_collect(const char *base, const struct penstock_wishes *wishes, const char *node, const char *except) {
   DIR *folder = opendir(base);
+  uint32_t living;
   int count = 0;
   for (struct dirent *entry; folder && (entry = readdir(folder));) {
     char path[PENSTOCK_BOARDS_PATH_MAX + 256];
@@ -517,7 +518,7 @@ int penstock_collect(const char *base, const struct penstock_wishes *wishes, con
     /* RUN-NODE: 32 and 16 hexadecimal digits */
     size_t size = strspn(entry->d_name, "0123456789abcdef-");
     if (size == 49 && !entry->d_name[size] && !(except && strcmp(path, except) == 0))
-      count += collect_one(path, wishes, node);
+      count += penstock_collect_board(path, wishes, node, &living) == 0;
     else if (size == 49 && strcmp(entry->d_name + size, ".gone") == 0)
       forget_gone(path);
   }

@@ -44,6 +44,9 @@ int penstock_write_frames(struct penstock_watch *w, const struct penstock_wishes
                           const uint8_t *only, bool final, const char *reason, const struct penstock_pack *more,
                           uint32_t *living);
 
+/* Bring in one board and remove it when nobody lives: 0 or -errno (-EWOULDBLOCK: it has an agent). */
+int penstock_collect_board(const char *path, const struct penstock_wishes *wishes, const char *node, uint32_t *living);
+
 /* Bring in boards whose agent was killed, and put those away on which nobody lives: how many were brought in. */
 int penstock_collect(const char *base, const struct penstock_wishes *wishes, const char *node, const char *except);
 

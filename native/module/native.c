@@ -20,7 +20,8 @@ static PyMethodDef checks[] = {
   {NULL, NULL, 0, NULL},
 };
 
-static PyMethodDef *const areas[] = {checks, penstock_module_board, penstock_module_counters, penstock_module_layout};
+static PyMethodDef *const areas[] = {checks, penstock_module_board, penstock_module_counters, penstock_module_launch,
+                                     penstock_module_layout};
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "penstock._native", NULL, 0, NULL, NULL, NULL, NULL, NULL};
 

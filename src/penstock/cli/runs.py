@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The history of runs: list them, show one, forget one.
+"""The history of runs: list them, show one, forget one, bring in what a killed collector left.
 
 penstock runs
 penstock runs --program ior --since 7d
 penstock runs show 3f2a9c41
 penstock runs forget --dry-run
+penstock runs collect
 """
 
 import argparse
@@ -36,6 +37,9 @@ def register(parser: argparse.ArgumentParser) -> None:
     forget.add_argument("which", metavar="RUN", nargs="*", help="the start of its id, or its job's id")
     forget.add_argument("-n", "--dry-run", action="store_true", help="only say what would go")
     _common.add_settings(forget)
+    collect = rows.add_parser("collect", help="bring in what killed collectors left in shared memory")
+    collect.add_argument("--json", action="store_true", help="as one JSON document")
+    _common.add_settings(collect)
 
 
 def _filters(parser: argparse.ArgumentParser, below: bool = False) -> None:
@@ -61,6 +65,8 @@ def _filters(parser: argparse.ArgumentParser, below: bool = False) -> None:
 def run(args: argparse.Namespace) -> int:
     from penstock.runs.history import History, show_progress
 
+    if args.what == "collect":
+        return _collect(args)
     history = History(_common.settings_of(args), _common.note, show_progress)
     if args.what == "show":
         return _show(history, args)
@@ -127,4 +133,31 @@ def _forget(history: "History", args: argparse.Namespace) -> int:
             print(f"{item.name} ({units.show_size(item.size_bytes)}) {would}removed")
         if not gone:
             _common.note("nothing is older than history.keep or beyond history.max_size")
+    return 0
+
+
+def _collect(args: argparse.Namespace) -> int:
+    from penstock.base.errors import IncompleteError
+    from penstock.runs import collect
+
+    found = collect.collect(_common.settings_of(args))
+    brought = [board for board in found if not board.served and not board.error]
+    if args.json:
+        rows = [
+            {"run": b.run, "board": str(b.path), "served": b.served, "living": b.living, "error": b.error}
+            for b in found
+        ]
+        _common.print_json({"schema_version": 1, "boards": rows})
+    else:
+        for board in brought:
+            still = f"; {board.living} of its processes still run" if board.living else ""
+            print(f"run {board.run} brought in{still}")
+        if not brought:
+            _common.note("no collector left anything behind on this node")
+    failed = [board for board in found if board.error]
+    if failed:
+        raise IncompleteError(
+            f"{len(failed)} of {len(found)} boards could not be brought in ({failed[0].path}: {failed[0].error}); "
+            "mend that and call it again"
+        )
     return 0
