@@ -27,7 +27,8 @@ enum {
   LOOK_EVERY_MS = 1000,
   GRACE_MS = 1000,             /* for the other ranks of a node to end with ours */
   LINGER_MS = 30000,           /* for ranks that have not begun when all others ended */
-  DEAD_CHUNKS = 256,           /* so many are worth giving back */
+  DEAD_CHUNKS = 128,           /* so many are worth giving back */
+  BUSY_CHUNKS = 8,             /* so many new ones since the last tick mean that more will come */
 };
 
 static int64_t now_ms(void) {
@@ -153,26 +154,34 @@ static void write_begin(const struct penstock_launch *l, const char *cwd, uint64
 
 struct rhythm {
   int tick_ms;
+  uint32_t used, looked_at; /* chunks in use at the last tick, and at the last look at who is dead */
   int64_t next_look_ms, next_frame_ms, frame_every_ms;
 };
 
 static struct rhythm begin_rhythm(void) {
-  return (struct rhythm){TICK_MIN_MS, now_ms() + LOOK_EVERY_MS, now_ms() + FIRST_FRAME_MS, FIRST_FRAME_MS};
+  return (struct rhythm){TICK_MIN_MS, 0, 0, now_ms() + LOOK_EVERY_MS, now_ms() + FIRST_FRAME_MS, FIRST_FRAME_MS};
+}
+
+/* The more happens, the sooner the next tick: a job may start hundreds of processes a second. */
+static void set_pace(struct rhythm *r, uint32_t used, bool grew) {
+  uint32_t change = used > r->used ? used - r->used : r->used - used;
+  r->tick_ms = grew || change >= BUSY_CHUNKS ? TICK_MIN_MS : r->tick_ms * 2 < TICK_MAX_MS ? r->tick_ms * 2 : TICK_MAX_MS;
+  r->used = used;
 }
 
 /* Room for the board, chunks of the dead back, a frame now and then. */
 static void tick(struct penstock_launch *l, struct penstock_watch *w, struct rhythm *r, uint32_t *living) {
   if (!w->agent)
     return;
-  int grew = penstock_board_grow(&w->board);
-  r->tick_ms = grew > 0 ? TICK_MIN_MS : r->tick_ms * 2 > TICK_MAX_MS ? TICK_MAX_MS : r->tick_ms * 2;
+  bool grew = penstock_board_grow(&w->board) > 0;
+  set_pace(r, penstock_watch_used(w), grew);
   int64_t now = now_ms();
-  if (now >= r->next_look_ms || (grew < 0 && now >= r->next_look_ms - LOOK_EVERY_MS / 2)) {
+  bool much_new = r->used >= r->looked_at + DEAD_CHUNKS / 2 && r->used >= w->chunk_count / 4;
+  if (now >= r->next_look_ms || much_new) {
     r->next_look_ms = now + LOOK_EVERY_MS;
-    if (penstock_watch_look(w, living) == 0 && w->dead_chunks >= DEAD_CHUNKS)
-      penstock_give_back(w);
-    if (w->used_chunks > w->chunk_count / 4)
-      r->tick_ms = TICK_MIN_MS;
+    if (penstock_watch_look(w, living) == 0 && w->dead_chunks >= DEAD_CHUNKS / 2 && penstock_give_back(w) > 0)
+      r->used = penstock_watch_used(w);
+    r->looked_at = r->used;
   }
   if (now >= r->next_frame_ms) {
     r->frame_every_ms = r->frame_every_ms * 2 > FRAME_EVERY_MAX_MS ? FRAME_EVERY_MAX_MS : r->frame_every_ms * 2;
@@ -486,7 +495,7 @@ _Noreturn void penstock_agent_run(struct penstock_launch *l, struct penstock_wat
 
 int penstock_collect_board(const char *path, const struct penstock_wishes *wishes, const char *node, uint32_t *living) {
   struct penstock_watch w;
-  int error = penstock_watch_open(&w, path, true);
+  int error = penstock_board_claim(&w, path);
   if (error)
     return error;
   error = penstock_write_frames(&w, wishes, node, NULL, true, NULL, NULL, living);

@@ -76,6 +76,19 @@ int penstock_board_take(struct penstock_watch *ret, const char *base, const char
   return error;
 }
 
+int penstock_board_claim(struct penstock_watch *ret, const char *path) {
+  char base[PATH_MAX];
+  const char *slash = strrchr(path, '/');
+  if (!slash || snprintf(base, sizeof base, "%.*s", (int)(slash - path), path) >= (int)sizeof base)
+    return -EINVAL;
+  int lock = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock < 0)
+    return -errno;
+  int error = flock(lock, LOCK_EX) ? -errno : penstock_watch_open(ret, path, true);
+  close(lock);
+  return error;
+}
+
 void penstock_board_put_away(struct penstock_watch *w, bool keep) {
   char gone[PATH_MAX];
   if (!w->agent || (keep && penstock_give_back(w) < 0))

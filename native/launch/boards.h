@@ -25,5 +25,8 @@ bool penstock_board_served(const char *path);
 int penstock_board_take(struct penstock_watch *ret, const char *base, const char *path,
                         const struct penstock_board_plan *plan);
 
+/* Become the agent of a board that is there, never of one in the making: as above. */
+int penstock_board_claim(struct penstock_watch *ret, const char *path);
+
 /* Remove the board that we are the agent of; with `keep` what is gone stays.  Closes it. */
 void penstock_board_put_away(struct penstock_watch *w, bool keep);

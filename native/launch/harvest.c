@@ -255,6 +255,23 @@ int penstock_harvest(struct penstock_watch *w, struct penstock_picture *ret, uin
   return error;
 }
 
+uint32_t penstock_watch_used(const struct penstock_watch *w) {
+  struct penstock_claim claims[256];
+  uint32_t freed[256], used = 0;
+  for (uint32_t at = 0; at < w->chunk_count; at += 256) {
+    uint32_t count = w->chunk_count - at < 256 ? w->chunk_count - at : 256;
+    ssize_t got = pread(w->usage, claims, count * sizeof *claims, PENSTOCK_USAGE_HEAD_BYTES + (off_t)at * (off_t)sizeof *claims);
+    off_t where = (off_t)(offsetof(struct penstock_control, freed) + at * sizeof *freed);
+    if (got <= 0 || pread(w->control, freed, count * sizeof *freed, where) != (ssize_t)(count * sizeof *freed))
+      break;
+    for (uint32_t i = 0; i < (size_t)got / sizeof *claims; i++) {
+      uint32_t seq = (uint32_t)(claims[i].holder >> 32);
+      used += seq && seq != freed[i];
+    }
+  }
+  return used;
+}
+
 int penstock_watch_look(struct penstock_watch *w, uint32_t *living) {
   struct judgement j = {0};
   uint32_t *freed = read_freed(w);

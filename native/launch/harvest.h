@@ -37,6 +37,9 @@ void penstock_watch_close(struct penstock_watch *w);
 /* All that the board tells now.  `living`: processes that still run.  0 or -errno. */
 int penstock_harvest(struct penstock_watch *w, struct penstock_picture *ret, uint32_t *living);
 
+/* How many chunks are held, by the living or the dead: cheap. */
+uint32_t penstock_watch_used(const struct penstock_watch *w);
+
 /* Who lives, and whose chunks are held (used_chunks, dead_chunks): 0 or -errno. */
 int penstock_watch_look(struct penstock_watch *w, uint32_t *living);
 

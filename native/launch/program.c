@@ -16,19 +16,15 @@ enum { DEPTH_MAX = 3, LIBRARIES_MAX = 24, FOLDERS_MAX = 12, NEEDED_MAX = 64 };
 
 /* ---- where a file is ---- */
 
-static bool is_program(const char *path) {
-  struct stat st;
-  return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
-}
 
 bool penstock_program_find(char *ret, size_t room, const char *word) {
   if (strchr(word, '/'))
-    return (size_t)snprintf(ret, room, "%s", word) < room && is_program(ret);
+    return (size_t)snprintf(ret, room, "%s", word) < room;
   const char *path = getenv("PATH");
   for (const char *at = path ? path : "/bin:/usr/bin"; *at; at += *at == ':') {
     size_t size = strcspn(at, ":");
     int whole = snprintf(ret, room, "%.*s/%s", (int)size, size ? at : ".", word);
-    if (size && (size_t)whole < room && is_program(ret))
+    if (size && (size_t)whole < room && access(ret, X_OK) == 0)
       return true;
     at += size;
   }
@@ -51,10 +47,15 @@ bool penstock_program_is_launcher(const char *word) {
   return false;
 }
 
+static bool is_program(const char *path) {
+  struct stat st;
+  return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
 int penstock_program_launched(char *const *argv) {
   char path[PATH_MAX];
   for (int i = 1; argv[i]; i++)
-    if (argv[i][0] != '-' && penstock_program_find(path, sizeof path, argv[i]))
+    if (argv[i][0] != '-' && penstock_program_find(path, sizeof path, argv[i]) && is_program(path))
       return i;
   return 0;
 }

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The file that a word would start, as execvp finds it; false when there is none. */
+/* The file that a word would start, as execvp finds it; false when PATH has none.  A word with a slash is not looked up. */
 bool penstock_program_find(char *ret, size_t room, const char *word);
 
 /* Does a file, or a library that it needs, need libmpi? */
