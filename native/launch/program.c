@@ -159,6 +159,18 @@ static bool find_in(char *ret, size_t room, const char *list, const char *origin
   return false;
 }
 
+static bool find_library(char *ret, size_t room, const struct search *search, const struct needs *needs,
+                         const char *path, const char *name) {
+  if (is_common(name))
+    return false;
+  if (strchr(name, '/'))
+    return (size_t)snprintf(ret, room, "%s", name) < room;
+  bool there = find_in(ret, room, needs->path, path, name);
+  for (int i = 0; !there && i < search->count; i++)
+    there = find_in(ret, room, search->folders[i], path, name);
+  return there;
+}
+
 static bool needs_mpi(const char *path, struct search *search, int depth) {
   struct image image;
   struct needs needs = {0};
@@ -170,10 +182,8 @@ static bool needs_mpi(const char *path, struct search *search, int depth) {
     found = strncmp(needs.needed[i], "libmpi", 6) == 0;
   for (int i = 0; i < needs.count && !found && depth < DEPTH_MAX; i++) {
     char library[PATH_MAX];
-    bool there = !is_common(needs.needed[i]) && find_in(library, sizeof library, needs.path, path, needs.needed[i]);
-    for (int k = 0; !is_common(needs.needed[i]) && !there && k < search->count; k++)
-      there = find_in(library, sizeof library, search->folders[k], path, needs.needed[i]);
-    found = there && needs_mpi(library, search, depth + 1);
+    found = find_library(library, sizeof library, search, &needs, path, needs.needed[i]) &&
+            needs_mpi(library, search, depth + 1);
   }
   munmap((void *)(uintptr_t)image.data, image.size);
   return found;
