@@ -37,6 +37,10 @@ def test_file_without_stripes(tmp_path: Path) -> None:
     assert "█" * 64 in penstock("layout", "explain", file).stdout
 
 
+def test_folder_has_no_bytes(tmp_path: Path) -> None:
+    assert penstock("layout", "explain", tmp_path).stdout.splitlines()[-1] == "no bytes to show"
+
+
 def test_one_missing_file_does_not_hide_the_others(tmp_path: Path) -> None:
     (tmp_path / "here").write_text("x")
     done = penstock("layout", "get", tmp_path / "absent", tmp_path / "here", status=1)
@@ -126,7 +130,7 @@ def test_drawing_shows_what_lies_where() -> None:
     lines = drawn(striped, 64 * MIB)
     assert lines[1].startswith(f"     4  {'█ ' * 32}  32 MiB (50 %)")
     assert lines[2].startswith(f"     9  {' █' * 32}  32 MiB (50 %)")
-    assert drawn(striped, 0) == ["the file is empty"]
+    assert drawn(striped, 0) == ["no bytes to show"]
     assert any(line.startswith("?") or "     ?" in line for line in drawn(PFL, 10 * MIB))
 
 

@@ -161,6 +161,7 @@ def put(args: argparse.Namespace) -> int:
 
 def explain(args: argparse.Namespace) -> int:
     import os
+    import stat
 
     from penstock.base.errors import PenstockError
     from penstock.report import layout as drawing
@@ -168,9 +169,10 @@ def explain(args: argparse.Namespace) -> int:
     from penstock.targets.layouts import bytes_on
 
     try:
-        size = os.stat(args.file).st_size  # noqa: PTH116 - a string in, as typed
+        facts = os.stat(args.file)  # noqa: PTH116 - a string in, as typed
     except OSError as error:
         raise PenstockError(f"{args.file}: {error.strerror}; name a file") from error
+    size = facts.st_size if stat.S_ISREG(facts.st_mode) else 0  # a folder has a default, and no bytes
     layout = driver_for(args.file).layout(args.file)
     if args.json:
         held = [{"target": target, "bytes": count} for target, count in bytes_on(layout, size).items()]

@@ -39,7 +39,7 @@ def shares(layout: Layout, size_bytes: int, cells: int = CELLS) -> dict[int | No
 def drawn(layout: Layout, size_bytes: int, colours: bool = False) -> list[str]:
     """Lines for a terminal."""
     if not size_bytes:
-        return ["the file is empty"]
+        return ["no bytes to show"]
     rows = shares(layout, size_bytes)
     held = bytes_on(layout, size_bytes)
     wide = max(len("target"), *(len(name_of(target)) for target in rows))
