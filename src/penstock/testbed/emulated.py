@@ -28,6 +28,7 @@ from penstock.base import places, units
 from penstock.base.errors import BusyError, DeniedError, PenstockError, TimeoutError_, UsageError
 from penstock.targets.mounts import TESTBED_TYPE as TYPE
 from penstock.testbed import commands
+from penstock.testbed import settings as model_settings
 
 MAX_OSTS = 2048
 START_S = 300.0
@@ -280,7 +281,7 @@ def read_config(path: str) -> dict[str, str]:
 
 def _flat_text(settings: Mapping[str, str]) -> str:
     lines = []
-    for key, value in settings.items():
+    for key, value in model_settings.checked(settings).items():
         if "\n" in key + value or "=" in key:
             raise UsageError(f"the setting {key!r} is not on one line")
         if key in ("layout.stripe_size", "layout.dom_size"):
