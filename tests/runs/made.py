@@ -139,7 +139,7 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
     args = typing.get_args(kind)
     origin = typing.get_origin(kind)
     if kind is int:
-        return st.one_of(st.integers(-2, 9), st.integers(0, 2**62))
+        return st.one_of(st.integers(-2, 9), st.integers(-(2**63), 2**64 - 1))
     if kind is str:
         return st.text(max_size=6)
     if kind is bytes:

@@ -193,8 +193,9 @@ def test_frames_of_another_schema_are_named(state: Path) -> None:
     """A newer version's frames, unknown kinds and payloads that are none cost only themselves."""
     path = next(segments.segments(state / "history"))
     mark = record.encode(record.Mark(node="n1"))
+    deep = b"\x81\xa1x" + b"\x91" * 10_000 + b"\xc0"
     with path.open("ab") as file:
-        for version, kind, data in ((99, 2, mark), (1, 77, mark), (1, 2, b"\x93no map")):
+        for version, kind, data in ((99, 2, mark), (1, 77, mark), (1, 2, b"\x93no map"), (1, 2, deep)):
             rest = segments._REST.pack(version, kind, made.run_of(5))
             crc = segments.crc32c(data, segments.crc32c(rest))
             file.write(segments._HEAD.pack(segments.MAGIC, len(data), crc) + rest + data)
@@ -459,3 +460,21 @@ def test_rights_that_are_missing_are_named(open_state: Path, closed: str, status
     assert shown.returncode == status
     assert len(shown.stdout.splitlines()) == (0 if status else 4)
     assert [line.startswith(sentence.format(state=state)) for line in said] == [True]
+
+
+def test_counters_gone_wild_cost_nothing_but_themselves(tmp_path: Path) -> None:
+    """A stray write on the board may count anything: the history stays readable."""
+    most = 2**64 - 1
+    wild = dict.fromkeys(
+        ("opens", "reads", "bytes_read", "bytes_written", "first_ns", "last_ns", "files"), most
+    )
+    files = [made.file(b"/a", 0, 0, 0, kind=kind, **wild) for kind in (0, 0, 1)]
+    node = record.Node(node="n1", seq=most, time_ns=most, files=files, overflow={"files": most})
+    made.put(tmp_path / "history", 1, [made.begin(1, start_ns=most, expected_ranks=most), node, node])
+    made.put(tmp_path / "history", 2, made.payloads(2))
+
+    looked = history_of(tmp_path)
+
+    assert {s.job for s in looked.summaries} == {"4701", "4702"}
+    assert looked.load(looked.find("4701")).nodes == (node,)
+    assert looked.summaries == fresh(tmp_path)

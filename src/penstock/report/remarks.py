@@ -33,7 +33,7 @@ def _imbalance(facts: Facts) -> str:
     spent = [(w.clock_ns(w.use.time_ns), w) for w in facts.workers]
     mean = sum(t for t, _ in spent) / len(spent)
     most, worker = max(spent, key=lambda item: item[0])
-    if most < 2 * mean or most < NOTABLE_SHARE * facts.duration_ns:
+    if mean <= 0 or most < 2 * mean or most < NOTABLE_SHARE * facts.duration_ns:
         return ""
     return (
         f"{worker.name} spent {units.show_duration(most)} in calls on files, {most / mean:.1f} times the mean: "

@@ -244,6 +244,11 @@ def program(run: Run) -> str:
     return name if doubt < 3 else ""
 
 
+def _total(counts: Iterable[int]) -> int:
+    """A sum that an index can hold, whatever a stray write made of a counter."""
+    return min(max(sum(counts), 0), 2**63 - 1)
+
+
 def summarize(run: Run) -> Summary:
     """The row of the list."""
     files = [row for node in run.nodes for row in node.files]
@@ -266,10 +271,10 @@ def summarize(run: Run) -> Summary:
         ended=run.ended,
         status=run.end.status if run.end else None,
         signal=run.end.signal if run.end else 0,
-        bytes_read=sum(row.bytes_read for row in files),
-        bytes_written=sum(row.bytes_written for row in files),
-        files=len(named) + sum(row.files for row in folders),
-        opens=sum(row.opens for row in files),
+        bytes_read=_total(row.bytes_read for row in files),
+        bytes_written=_total(row.bytes_written for row in files),
+        files=_total([len(named), *(row.files for row in folders)]),
+        opens=_total(row.opens for row in files),
         partial=[p.word for p in partial(run)],
         forgotten=run.forgotten,
     )

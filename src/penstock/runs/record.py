@@ -218,4 +218,7 @@ def encode(payload: Payload) -> bytes:
 
 def decode(kind: Kind, data: bytes) -> Payload:
     """The payload of a frame; ValueError (msgspec's) when it is not of this schema."""
-    return _DECODERS[kind].decode(data)
+    try:
+        return _DECODERS[kind].decode(data)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
