@@ -13,7 +13,7 @@ TOP = Path(__file__).resolve().parents[2]
 HEADER = TOP / "native" / "board" / "board.h"
 NOTHING, RECORD, MOUNT = 0, 1, 2
 STAGES = {"serve": 1, "limit": 2, "place": 4, "forward": 8, "record": 16, "catalog": 32, "pass": 64}
-CHUNKS = 64
+CHUNKS = 512
 FIELDS = """control_bytes usage_max_bytes usage_bytes nonce monotonic_offset_ns stages generation otherwise
     prefix_count prefixes chunk_count freed record_files_max record_sample_every run version head_bytes"""
 
