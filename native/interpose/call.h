@@ -108,7 +108,8 @@ struct penstock_stage {
   const char *name;
   uint32_t bit;     /* PENSTOCK_STAGE_* */
   uint8_t under;    /* PENSTOCK_UNDER_* of the calls it wants */
-  bool path_first;  /* before() needs path and `under` of calls that are named by a path */
+  bool path_first;  /* before() needs path and `under` of calls that are named by a path; a stage without it must leave
+                       errno alone in before(), and cannot answer such calls */
   void (*start)(void);                                   /* once a process, when a board is attached; may be NULL */
   enum penstock_answer (*before)(struct penstock_call *); /* may be NULL */
   void (*after)(struct penstock_call *);                 /* may be NULL */

@@ -76,7 +76,7 @@ struct penstock_fd *penstock_fd_look(int fd) {
     int size = penstock_fd_path(fd, path, sizeof path);
     struct penstock_found found = {penstock_process.rules.otherwise, -1};
     if (size > 0)
-      found = penstock_rules_find(&penstock_process.rules, path, (size_t)size);
+      found = penstock_rules_find(&penstock_process.rules, path, (size_t)size, PENSTOCK_LETTERS_ANY);
     /* Memory with a name is no file. */
     if (size > 7 && memcmp(path, "/memfd:", 7) == 0)
       found.under = 0;

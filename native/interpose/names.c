@@ -2,28 +2,11 @@
 #include "interpose/names.h"
 #include <string.h>
 
-/* Marks (in the high bit of each byte, exact up to the first) the bytes of `word` that are `letter`. */
-static inline uint64_t bytes_equal(uint64_t word, uint8_t letter) {
-  uint64_t x = word ^ 0x0101010101010101u * letter;
+/* Marks in the high bit of their bytes those of `word` that are a slash (and perhaps some that follow one, which the
+   caller looks at anyway). */
+static inline uint64_t slashes(uint64_t word) {
+  uint64_t x = word ^ 0x0101010101010101u * '/';
   return (x - 0x0101010101010101u) & ~x & 0x8080808080808080u;
-}
-
-/* Whether "//" or "/." may be among the pairs that begin in `size` bytes (one more may be read). */
-static bool odd_pair(const char *path, size_t size) {
-  size_t i = 0;
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-  for (; i + 9 <= size; i += 8) {
-    uint64_t here, next;
-    memcpy(&here, path + i, 8);
-    memcpy(&next, path + i + 1, 8);
-    if (bytes_equal(here, '/') & (bytes_equal(next, '/') | bytes_equal(next, '.')))
-      return true;
-  }
-#endif
-  for (; i + 1 < size; i++)
-    if (path[i] == '/' && (path[i + 1] == '/' || path[i + 1] == '.'))
-      return true;
-  return false;
 }
 
 /* Whether a component is "", "." or "..": those that "/." and "//" may begin. */
@@ -38,15 +21,44 @@ static bool odd_component(const char *path, size_t size) {
   return false;
 }
 
-ssize_t penstock_name_is_normal(const char *path) {
-  if (path[0] != '/')
+/* What the component that follows this slash begins with. */
+static inline uint8_t beginning(const struct penstock_rules *rules, const char *slash) {
+  uint8_t kind = rules->letters[(uint8_t)slash[1]];
+  return kind && slash[1] ? kind & (PENSTOCK_LETTER_ODD | rules->second[(uint8_t)slash[2]]) : 0;
+}
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+static inline uint8_t beginnings(const struct penstock_rules *rules, const char *path) {
+  uint8_t kinds = 0;
+  uint64_t word;
+  memcpy(&word, path, 8);
+  for (uint64_t marks = slashes(word); marks; marks &= marks - 1) {
+    const char *at = path + __builtin_ctzll(marks) / 8;
+    if (*at == '/')
+      kinds |= beginning(rules, at);
+  }
+  return kinds;
+}
+#endif
+
+ssize_t penstock_name_scan(const struct penstock_rules *rules, const char *path, uint8_t *found) {
+  uint8_t kinds = 0;
+  size_t size = strnlen(path, PENSTOCK_NAME_MAX), i = 0;
+  if (path[0] != '/' || size == PENSTOCK_NAME_MAX || (size > 1 && path[size - 1] == '/'))
     return -1;
-  size_t size = strnlen(path, PENSTOCK_NAME_MAX);
-  if (size == PENSTOCK_NAME_MAX || (size > 1 && path[size - 1] == '/'))
-    return -1;
-  if (odd_pair(path, size) && odd_component(path, size))
-    return -1;
-  return (ssize_t)size;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  for (; i + 8 <= size; i += 8)
+    kinds |= beginnings(rules, path + i);
+  if (i && i < size) {
+    kinds |= beginnings(rules, path + size - 8);
+    i = size;
+  }
+#endif
+  for (; i < size; i++)
+    if (path[i] == '/')
+      kinds |= beginning(rules, path + i);
+  *found = kinds;
+  return kinds & PENSTOCK_LETTER_ODD && odd_component(path, size) ? -1 : (ssize_t)size;
 }
 
 ssize_t penstock_name_make(char to[PENSTOCK_NAME_MAX], const char *base, size_t base_size, const char *path) {
@@ -98,10 +110,20 @@ static void insert(struct penstock_rules *rules, uint8_t i) {
   *at = (uint8_t)(i + 1);
 }
 
+static void note_component(struct penstock_rules *rules, const char *name, size_t size) {
+  rules->letters[(uint8_t)name[0]] |= PENSTOCK_LETTER_COMPONENT;
+  if (size > 1)
+    rules->second[(uint8_t)name[1]] = PENSTOCK_LETTER_COMPONENT;
+  else
+    rules->second[0] = rules->second['/'] = PENSTOCK_LETTER_COMPONENT;
+  rules->by_component++;
+}
+
 void penstock_rules_make(struct penstock_rules *rules, const struct penstock_prefix *prefixes, uint32_t count,
                          uint32_t otherwise) {
   memset(rules, 0, sizeof *rules);
   rules->otherwise = (uint8_t)otherwise;
+  rules->letters['/'] = rules->letters['.'] = PENSTOCK_LETTER_ODD;
   for (uint32_t p = 0; p < count && p < PENSTOCK_PREFIXES_MAX; p++) {
     uint16_t size = prefixes[p].size;
     uint8_t i = rules->count;
@@ -117,11 +139,8 @@ void penstock_rules_make(struct penstock_rules *rules, const struct penstock_pre
       rules->root = (uint8_t)(i + 1);
     else if (prefixes[p].path[0] == '/')
       insert(rules, i);
-    else {
-      uint8_t c = (uint8_t)prefixes[p].path[0];
-      rules->component[c / 8] |= (uint8_t)(1 << c % 8);
-      rules->by_component++;
-    }
+    else
+      note_component(rules, prefixes[p].path, size);
   }
 }
 
@@ -132,8 +151,7 @@ int penstock_rules_component(const struct penstock_rules *rules, const char *pat
   while (at < end) {
     const char *slash = memchr(at, '/', (size_t)(end - at));
     size_t n = (size_t)((slash ? slash : end) - at);
-    uint8_t c = (uint8_t)*at;
-    if (n && rules->component[c / 8] >> c % 8 & 1)
+    if (n && rules->letters[(uint8_t)*at] & PENSTOCK_LETTER_COMPONENT)
       for (int i = 0; i < rules->count; i++)
         if (rules->rule[i].size == n && memcmp(rules->rule[i].path, at, n) == 0)
           return i;
@@ -142,7 +160,8 @@ int penstock_rules_component(const struct penstock_rules *rules, const char *pat
   return -1;
 }
 
-struct penstock_found penstock_rules_find(const struct penstock_rules *rules, const char *path, size_t size) {
+struct penstock_found penstock_rules_find(const struct penstock_rules *rules, const char *path, size_t size,
+                                          uint8_t letters) {
   uint8_t at = rules->first[letter(path, size)];
   for (; at; at = rules->rule[at - 1].next)
     if (whole_components(path, size, rules->rule[at - 1].path, rules->rule[at - 1].size))
@@ -150,7 +169,7 @@ struct penstock_found penstock_rules_find(const struct penstock_rules *rules, co
   if (!at)
     at = rules->root;
   uint8_t under = at ? rules->rule[at - 1].under : rules->otherwise;
-  int i = penstock_rules_component(rules, path, size);
+  int i = letters & PENSTOCK_LETTER_COMPONENT ? penstock_rules_component(rules, path, size) : -1;
   if (i >= 0)
     return (struct penstock_found){rules->rule[i].under, (int8_t)i};
   return (struct penstock_found){under, (int8_t)(at - 1)};

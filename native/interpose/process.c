@@ -250,20 +250,20 @@ struct penstock_two {
   uintptr_t second;
 };
 
-/* The real vfork, and whether penstock_vfork_end() is to be called after it. */
+/* The real vfork, and whether penstock_vfork_end() is to be called after it: not in a vfork child, whose mark stands. */
 struct penstock_two penstock_vfork_begin(uintptr_t came_from) {
   penstock_begun();
-  uintptr_t deep = sizeof penstock_thread.came_from / sizeof penstock_thread.came_from[0];
-  bool mark = penstock_thread.vforks < deep;
-  if (mark)
-    penstock_thread.came_from[penstock_thread.vforks++] = came_from;
+  bool mark = !penstock_thread.vforks;
+  if (mark) {
+    penstock_thread.vforks = 1;
+    penstock_thread.came_from = came_from;
+  }
   return (struct penstock_two){(intptr_t)penstock_real.vfork, mark};
 }
 
 /* In the child (0) the mark stands; in the parent it goes.  The result, and where to return to. */
 struct penstock_two penstock_vfork_end(intptr_t result) {
-  uint32_t deep = penstock_thread.vforks - 1;
-  if ((int32_t)result)
-    penstock_thread.vforks = deep;
-  return (struct penstock_two){result, penstock_thread.came_from[deep]};
+  if (result)
+    penstock_thread.vforks = 0;
+  return (struct penstock_two){result, penstock_thread.came_from};
 }

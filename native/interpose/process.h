@@ -37,12 +37,12 @@ long penstock_missing(void); /* what stands there for an optional one that is no
 /* All stages that this library has: bits of control.stages; set when a board is attached. */
 extern PENSTOCK_OURS uint32_t penstock_stages_built;
 
-/* A thread's own. 32 bytes, initial-exec (another 32 are the stages'). */
+/* A thread's own: 24 bytes of the 64 that a preloaded library may take (the others are record's). */
 struct penstock_thread {
   uintptr_t inside;       /* where the struct call lies that this thread is in; 0: none */
   uint32_t vforks;        /* > 0: this is a vfork child, which lives in its parent's memory (vfork.S) */
   uint32_t zero;
-  uintptr_t came_from[2]; /* where vfork returns to (vfork.S) */
+  uintptr_t came_from; /* where vfork returns to (vfork.S) */
 };
 extern PENSTOCK_OURS __thread struct penstock_thread penstock_thread __attribute__((tls_model("initial-exec")));
 
@@ -90,6 +90,7 @@ void penstock_cwd_child(void);
 /* Names in the frame of whoever runs the stages. */
 struct penstock_names {
   char path[PENSTOCK_NAME_MAX];
+  char second[PENSTOCK_NAME_MAX];
 };
 
 /* Whether a text (at most PATH_MAX of it) can be read, by asking the kernel. */

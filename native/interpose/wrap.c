@@ -35,13 +35,8 @@ static ssize_t base_name(char to[PENSTOCK_NAME_MAX], int dirfd) {
   return dirfd == AT_FDCWD ? penstock_cwd(to) : penstock_fd_path(dirfd, to, PENSTOCK_NAME_MAX);
 }
 
-/* The absolute name of what the program gave; *name may be the program's own text. -1: nobody can tell. */
-static ssize_t name_of(char to[PENSTOCK_NAME_MAX], int dirfd, const char *given, const char **name) {
-  ssize_t size = penstock_name_is_normal(given);
-  *name = given;
-  if (size >= 0)
-    return size;
-  *name = to;
+/* The absolute name of a path that is not normal as it stands, written into `to`.  -1: nobody can tell. */
+static ssize_t make_name(char to[PENSTOCK_NAME_MAX], int dirfd, const char *given) {
   ssize_t base = given[0] == '/' ? 0 : base_name(to, dirfd);
   return base < 0 ? -1 : penstock_name_make(to, to, (size_t)base, given);
 }
@@ -61,21 +56,32 @@ static bool as_its_folder(int dirfd, const char *given, struct penstock_found *f
   return true;
 }
 
-static struct penstock_found find(char to[PENSTOCK_NAME_MAX], int dirfd, const char *given, const char **name,
-                                  uint16_t *name_size) {
+__attribute__((noinline)) static struct penstock_found find_made(char to[PENSTOCK_NAME_MAX], int dirfd, const char *given,
+                                                                 const char **name, uint16_t *name_size) {
   struct penstock_found found;
   *name = NULL;
   if (as_its_folder(dirfd, given, &found))
     return found;
-  const char *text;
-  ssize_t size = name_of(to, dirfd, given, &text);
+  ssize_t size = make_name(to, dirfd, given);
   if (size < 0) {
     penstock_lost(PENSTOCK_LOST_UNKNOWN);
     return (struct penstock_found){penstock_process.rules.otherwise, -1};
   }
-  *name = text;
+  *name = to;
   *name_size = (uint16_t)size;
-  return penstock_rules_find(&penstock_process.rules, text, (size_t)size);
+  return penstock_rules_find(&penstock_process.rules, to, (size_t)size, PENSTOCK_LETTERS_ANY);
+}
+
+/* What a path means; *name may be the program's own text, or NULL where it is not needed for that. */
+static inline struct penstock_found find(char to[PENSTOCK_NAME_MAX], int dirfd, const char *given, const char **name,
+                                         uint16_t *name_size) {
+  uint8_t letters;
+  ssize_t size = penstock_name_scan(&penstock_process.rules, given, &letters);
+  if (PENSTOCK_UNLIKELY(size < 0))
+    return find_made(to, dirfd, given, name, name_size);
+  *name = given;
+  *name_size = (uint16_t)size;
+  return penstock_rules_find(&penstock_process.rules, given, (size_t)size, letters);
 }
 
 const char *penstock_path(struct penstock_call *call) {
@@ -83,26 +89,23 @@ const char *penstock_path(struct penstock_call *call) {
     return call->path;
   ssize_t size = -1;
   if (call->given)
-    size = name_of(call->names->path, call->dirfd, call->given, &call->path);
-  else if (call->fd >= 0) {
+    size = make_name(call->names->path, call->dirfd, call->given);
+  else if (call->fd >= 0)
     size = penstock_fd_path(call->fd, call->names->path, sizeof call->names->path);
-    call->path = call->names->path;
-  }
   if (size < 0)
-    call->path = NULL;
-  else
-    call->path_size = (uint16_t)size;
-  return call->path;
+    return NULL;
+  call->path_size = (uint16_t)size;
+  return call->path = call->names->path;
 }
 
-/* Fills in `under` and the names of a call that is named by paths which can be read. */
-static struct penstock_found find_named(struct penstock_call *call, struct penstock_names *names) {
+/* Fills in `under` and the name of a call that is named by paths which can be read. */
+static inline struct penstock_found find_named(struct penstock_call *call, struct penstock_names *names) {
   struct penstock_found found = find(names->path, call->dirfd, call->given, &call->path, &call->path_size);
   call->under = found.under;
   return found;
 }
 
-static void find_second(struct penstock_call *call, char to[PENSTOCK_NAME_MAX]) {
+__attribute__((noinline)) static void find_second(struct penstock_call *call, char to[PENSTOCK_NAME_MAX]) {
   call->under |= find(to, call->dirfd2, call->given2, &call->path2, &call->path2_size).under;
 }
 
@@ -136,8 +139,6 @@ bool penstock_readable(const char *path) {
 
 /* Whether an error tells that the kernel had read the path: only those that come from walking it. */
 static bool walked(const struct penstock_call *call) {
-  if (!call->failed)
-    return true;
   if (call->given2 || call->op == PENSTOCK_OP_SYMLINK)
     return false;
   switch (call->error) {
@@ -194,13 +195,12 @@ static inline uint32_t path_first(void) {
 /* With paths, where a stage asked for them. */
 __attribute__((noinline)) static bool before_named(struct penstock_call *call) {
   struct penstock_names names;
-  char second[PENSTOCK_NAME_MAX];
   if (!penstock_readable(call->given) || (call->given2 && !penstock_readable(call->given2)))
     return false;
   call->names = &names;
   find_named(call, &names);
   if (call->given2)
-    find_second(call, second);
+    find_second(call, names.second);
   bool answered = call->under && run_before(call, call->under);
   call->names = NULL;
   call->path = call->path2 = NULL;
@@ -216,23 +216,27 @@ __attribute__((noinline)) static bool before_by_fd(struct penstock_call *call) {
   return answered;
 }
 
-bool penstock_before(struct penstock_call *call) {
+/* With whatever a stage may want to know. */
+__attribute__((noinline)) static bool before_known(struct penstock_call *call) {
   int *error = &errno, saved = *error;
-  bool answered;
-  penstock_thread.inside = (uintptr_t)call;
-  call->class = class_of[call->op];
-  if (!call->given)
-    answered = before_by_fd(call);
-  else if (call->stages & path_first())
-    answered = before_named(call);
-  else
-    answered = run_before(call, 0xff);
+  bool answered = call->given ? before_named(call) : before_by_fd(call);
   *error = saved;
   if (answered)
     penstock_thread.inside = 0;
-  else if (call->timed)
-    call->start_ns = penstock_now_ns();
   return answered;
+}
+
+bool penstock_before(struct penstock_call *call) {
+  penstock_thread.inside = (uintptr_t)call;
+  call->class = class_of[call->op];
+  if (!call->given || call->stages & path_first()) {
+    if (before_known(call))
+      return true;
+  } else
+    run_before(call, 0xff);
+  if (call->timed)
+    call->start_ns = penstock_now_ns();
+  return false;
 }
 
 int64_t penstock_answer(struct penstock_call *call) {
@@ -241,44 +245,29 @@ int64_t penstock_answer(struct penstock_call *call) {
   return call->result;
 }
 
-__attribute__((noinline)) static void after_second(struct penstock_call *call) {
-  char second[PENSTOCK_NAME_MAX];
-  find_second(call, second);
-  if (call->under)
-    run_after(call);
-}
-
-__attribute__((noinline)) static void after_named(struct penstock_call *call) {
+void penstock_after(struct penstock_call *call, int64_t result, bool failed) {
   struct penstock_names names;
   struct penstock_found found = {0, -1};
-  call->names = &names;
-  call->under = 0;
-  bool opened = call->does & PENSTOCK_DOES_OPEN && !call->failed && call->result >= 0;
-  if (call->given && walked(call))
-    found = find_named(call, &names);
-  if (opened)
-    penstock_fd_opened(call, (int)call->result, found);
-  if (call->given2 && !call->failed)
-    after_second(call);
-  else if (call->under)
-    run_after(call);
-}
-
-void penstock_after(struct penstock_call *call, int64_t result, bool failed) {
   if (call->timed)
     call->end_ns = penstock_now_ns();
   int *error = &errno, saved = *error;
   penstock_thread.inside = (uintptr_t)call;
+  call->names = &names;
   call->result = result;
   call->failed = failed;
-  call->error = failed ? saved : 0;
-  if (call->given)
-    after_named(call);
-  else {
-    struct penstock_names names;
-    call->names = &names;
-    run_after(call);
+  if (PENSTOCK_UNLIKELY(failed))
+    call->error = saved;
+  if (call->given) {
+    call->under = 0;
+    if (!failed || walked(call))
+      found = find_named(call, &names);
+    if (call->does & PENSTOCK_DOES_OPEN && !failed && result >= 0)
+      penstock_fd_opened(call, (int)result, found);
+    if (call->given2 && !failed)
+      find_second(call, names.second);
   }
+  if (call->under)
+    run_after(call);
   *error = saved;
   penstock_thread.inside = 0;
 }
