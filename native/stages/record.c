@@ -12,6 +12,7 @@
       Metadata calls on a path that was never opened are summed under its directory too: that is no loss.
    5. The child of a fork starts with nothing: its chunks, its counters and its index are its own, and a descriptor that
       it inherited is bound anew, by the name that its parent gave it. */
+#include <fcntl.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,6 +28,8 @@ enum {
   CLOCK_EVERY = 16, /* a power of two */
   NAME_ROOM = PENSTOCK_TEXT_MAX,
 };
+
+_Static_assert((int)PENSTOCK_OPS <= (int)PENSTOCK_OPS_MAX, "calls.def names more operations than a slot holds");
 
 __thread struct penstock_recorder penstock_recorder __attribute__((tls_model("initial-exec")));
 #define me penstock_recorder
@@ -183,7 +186,7 @@ INLINE void raise_to(uint64_t *highest, uint64_t value, bool shared) {
 }
 
 INLINE void count_op(const struct penstock_call *c, bool shared) {
-  struct penstock_op_count *op = &me.ops->op[c->op % PENSTOCK_OPS_MAX];
+  struct penstock_op_count *op = &me.ops->op[c->op];
   add(&op->calls, 1, shared);
   if (c->failed)
     count(&op->errors, shared);
@@ -212,7 +215,7 @@ static __attribute__((noinline)) void count_size(struct penstock_file *f, uint32
   struct penstock_common *common = f->common;
   uint32_t size = size_of(asked), class = size_class(asked), rarest = 0;
   count(&f->way[to].sizes[class], false);
-  for (uint32_t i = 0; i < 4; i++) {
+  for (uint32_t i = 0; i < 4 && common[0].count; i++) {
     if (common[i].size == size && common[i].count) {
       count(&common[i].count, false);
       return;
@@ -327,7 +330,7 @@ static void no_move_yet(struct penstock_file *f) {
 }
 
 /* A new slot for a name, in the index if `hash` is not there yet; the number to use, or 0. */
-static uint32_t make(enum penstock_slot_kind kind, uint64_t hash, const char *name, size_t size) {
+static uint32_t make(enum penstock_slot_kind kind, uint64_t hash, const char *name, size_t size, uint64_t *place) {
   uint32_t line = penstock_slots_take(kind, 0);
   if (!line)
     return 0;
@@ -339,7 +342,7 @@ static uint32_t make(enum penstock_slot_kind kind, uint64_t hash, const char *na
   f->name_next = penstock_slot_text(f->name, sizeof f->name, name, f->name_size);
   if (size > NAME_ROOM)
     penstock_lost(PENSTOCK_LOST_NAMES);
-  uint32_t used = penstock_index_add(hash, line);
+  uint32_t used = penstock_index_add(hash, line, place);
   if (used == line)
     penstock_slot_publish(line);
   return used;
@@ -365,10 +368,10 @@ static bool may_take(uint32_t max) {
 }
 
 static uint32_t slot_of_directory(const char *path, size_t size) {
-  uint64_t hash = penstock_hash(path, size) ^ DIRECTORY_SALT;
-  uint32_t line = penstock_index_find(hash);
+  uint64_t hash = penstock_hash(path, size) ^ DIRECTORY_SALT, *place;
+  uint32_t line = penstock_index_find(hash, &place);
   if (!line && may_take(here.files_max + here.files_max / 4 + 16))
-    line = make(PENSTOCK_SLOT_DIRECTORY, hash, path, size);
+    line = make(PENSTOCK_SLOT_DIRECTORY, hash, path, size, place);
   return line ? line : unnamed();
 }
 
@@ -378,9 +381,9 @@ static size_t directory_size(const char *path, size_t size) {
 }
 
 static uint32_t slot_of_open(const char *path, size_t size) {
-  uint64_t hash = penstock_hash(path, size);
-  uint32_t line = penstock_index_find(hash);
-  if (line || (may_take(here.files_max) && (line = make(PENSTOCK_SLOT_FILE, hash, path, size))))
+  uint64_t hash = penstock_hash(path, size), *place;
+  uint32_t line = penstock_index_find(hash, &place);
+  if (line || (may_take(here.files_max) && (line = make(PENSTOCK_SLOT_FILE, hash, path, size, place))))
     return line;
   penstock_lost(PENSTOCK_LOST_FILES);
   line = slot_of_directory(path, directory_size(path, size));
@@ -483,9 +486,9 @@ static void move(struct penstock_file *f, struct penstock_fd *entry, uint32_t to
     count_move(f, to, asked, bytes, at, true);
 }
 
-/* The next call of the kind may be quick, if it is not among the thread's first. */
-static void may_be_quick(const struct penstock_call *c, struct penstock_fd *entry) {
-  if (me.quick && me.ops->op[c->op % PENSTOCK_OPS_MAX].calls >= TIMED_FIRST)
+/* From now on reads and writes of a descriptor may be quick, if this thread's first ones of the kind were timed. */
+static void may_be_quick(struct penstock_fd *entry, uint8_t op) {
+  if (me.quick && me.ops->op[op].calls >= TIMED_FIRST)
     __atomic_store_n(&entry->quick, me.quick + 1, __ATOMIC_RELAXED);
 }
 
@@ -502,7 +505,7 @@ static void moved(const struct penstock_call *c, uint32_t to, int fd, struct pen
     count_time(f, to, c, false);
   else if (c->timed)
     count_time(f, to, c, true);
-  may_be_quick(c, entry);
+  may_be_quick(entry, c->op);
 }
 
 static __attribute__((noinline)) int64_t quick_rare(struct penstock_fd *entry, uint32_t to, uint64_t asked, int64_t offset,
@@ -550,6 +553,8 @@ static void opened(struct penstock_call *c) {
     c->entry->record = line;
     c->entry->epoch = penstock_here.epoch;
     __atomic_store_n(&c->entry->pos, c->entry->flags & PENSTOCK_FD_APPEND ? c->size : 0, __ATOMIC_RELAXED);
+    if (line)
+      may_be_quick(c->entry, (c->open_flags & O_ACCMODE) == O_RDONLY ? PENSTOCK_OP_READ : PENSTOCK_OP_WRITE);
   }
   meta(line, c);
 }
@@ -562,7 +567,8 @@ static void named(struct penstock_call *c) {
   else if (c->entry && c->fd >= 0 && !(c->does & PENSTOCK_DOES_CLOSE))
     line = bind(c->fd, c->entry);
   else if (!(c->does & PENSTOCK_DOES_CLOSE) && penstock_path(c)) {
-    line = penstock_index_find(penstock_hash(c->path, c->path_size));
+    uint64_t *place;
+    line = penstock_index_find(penstock_hash(c->path, c->path_size), &place);
     if (!line)
       line = slot_of_directory(c->path, directory_size(c->path, c->path_size));
   }
@@ -574,16 +580,16 @@ static void named(struct penstock_call *c) {
 static uint8_t luck[PENSTOCK_OPS_MAX] = {[0 ... PENSTOCK_OPS_MAX - 1] = LUCK_FIRST};
 
 static bool try_luck(const struct penstock_call *c) {
-  uint8_t left = __atomic_load_n(&luck[c->op % PENSTOCK_OPS_MAX], __ATOMIC_RELAXED);
+  uint8_t left = __atomic_load_n(&luck[c->op], __ATOMIC_RELAXED);
   if (left)
-    __atomic_store_n(&luck[c->op % PENSTOCK_OPS_MAX], left - 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&luck[c->op], left - 1, __ATOMIC_RELAXED);
   return left;
 }
 
 static void had_luck(const struct penstock_call *c) {
-  uint8_t left = __atomic_load_n(&luck[c->op % PENSTOCK_OPS_MAX], __ATOMIC_RELAXED);
+  uint8_t left = __atomic_load_n(&luck[c->op], __ATOMIC_RELAXED);
   if (left < LUCK_FIRST)
-    __atomic_store_n(&luck[c->op % PENSTOCK_OPS_MAX], left + 2, __ATOMIC_RELAXED);
+    __atomic_store_n(&luck[c->op], left + 2, __ATOMIC_RELAXED);
 }
 
 static enum penstock_answer before(struct penstock_call *c) {
@@ -595,7 +601,7 @@ static enum penstock_answer before(struct penstock_call *c) {
     c->timed = true;
   } else if (c->asked >= PENSTOCK_RECORD_LARGE_BYTES)
     c->timed = true;
-  else if (me.ops->op[c->op % PENSTOCK_OPS_MAX].calls < TIMED_FIRST)
+  else if (me.ops->op[c->op].calls < TIMED_FIRST)
     c->timed = known || try_luck(c);
   return PENSTOCK_GO;
 }
@@ -646,7 +652,8 @@ void penstock_mpi_opened(const char *path, size_t size, uint32_t comm_size) {
     __atomic_fetch_add(&p->mpi_files, 1, __ATOMIC_RELAXED);
   if (comm_size > p->mpi_largest)
     p->mpi_largest = comm_size;
-  uint32_t line = penstock_index_find(penstock_hash(path, size));
+  uint64_t *place;
+  uint32_t line = penstock_index_find(penstock_hash(path, size), &place);
   if (line && comm_size > file_at(line)->comm_size)
     file_at(line)->comm_size = comm_size;
 }

@@ -8,7 +8,7 @@ enum {
   LEVELS = 5,
   FIRST_LEVEL = 512,
   PLACES = 174592, /* 512 * (1 + 4 + 16 + 64 + 256) */
-  PROBES = 8,
+  PROBES = 4,
   RETRY_EVERY = 256,
 };
 
@@ -209,38 +209,43 @@ static bool same(uint64_t place, uint64_t hash) {
   return file->hash == hash;
 }
 
-uint32_t penstock_index_find(uint64_t hash) {
+uint32_t penstock_index_find(uint64_t hash, uint64_t **ret_place) {
   uint64_t *level = index_places;
   for (int i = 0; i < LEVELS; i++) {
     uint32_t mask = ((uint32_t)FIRST_LEVEL << 2 * i) - 1;
     for (uint32_t probe = 0; probe < PROBES; probe++) {
-      uint64_t place = __atomic_load_n(&level[((uint32_t)hash + probe) & mask], __ATOMIC_ACQUIRE);
-      if (!place)
-        return 0;
-      if (same(place, hash))
-        return (uint32_t)place;
-    }
-    level += mask + 1;
-  }
-  return 0;
-}
-
-uint32_t penstock_index_add(uint64_t hash, uint32_t line) {
-  uint64_t *level = index_places, mine = hash >> 32 << 32 | line;
-  for (uint32_t i = 0; i < LEVELS; i++) {
-    uint32_t mask = ((uint32_t)FIRST_LEVEL << 2 * i) - 1;
-    for (uint32_t probe = 0; probe < PROBES; probe++) {
       uint64_t *at = &level[((uint32_t)hash + probe) & mask], place = __atomic_load_n(at, __ATOMIC_ACQUIRE);
       if (!place) {
-        if (__atomic_load_n(&index_levels, __ATOMIC_RELAXED) <= i)
-          __atomic_store_n(&index_levels, i + 1, __ATOMIC_RELAXED);
-        if (__atomic_compare_exchange_n(at, &place, mine, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-          return line;
+        *ret_place = at;
+        return 0;
       }
       if (same(place, hash))
         return (uint32_t)place;
     }
     level += mask + 1;
+  }
+  *ret_place = NULL;
+  return 0;
+}
+
+/* How many levels are to be wiped in a child. */
+static void touched(const uint64_t *place) {
+  uint32_t levels = 1;
+  for (size_t end = FIRST_LEVEL; (size_t)(place - index_places) >= end; levels++)
+    end += (size_t)FIRST_LEVEL << 2 * levels;
+  if (__atomic_load_n(&index_levels, __ATOMIC_RELAXED) < levels)
+    __atomic_store_n(&index_levels, levels, __ATOMIC_RELAXED);
+}
+
+uint32_t penstock_index_add(uint64_t hash, uint32_t line, uint64_t *place) {
+  while (place) {
+    uint64_t there = 0;
+    touched(place);
+    if (__atomic_compare_exchange_n(place, &there, hash >> 32 << 32 | line, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+      return line;
+    uint32_t first_one = penstock_index_find(hash, &place); /* somebody was faster: with this name, or with another */
+    if (first_one)
+      return first_one;
   }
   return 0;
 }
