@@ -29,8 +29,12 @@ fi
 if ((${#wished[@]})); then
   if (($(id -u) == 0)) && command -v apt-get >/dev/null; then
     export DEBIAN_FRONTEND=noninteractive
-    { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${wished[@]}" >/dev/null; } ||
-      echo "setup: cannot install ${wished[*]}; the tests that need them will be skipped" >&2
+    apt-get update -qq || true
+    apt-get install -y -qq --no-install-recommends "${wished[@]}" >/dev/null 2>&1 ||
+      for name in "${wished[@]}"; do # then those that can be had
+        apt-get install -y -qq --no-install-recommends "$name" >/dev/null 2>&1 ||
+          echo "setup: cannot install $name; the tests that need it are skipped" >&2
+      done
   else
     echo "setup: without ${wished[*]} some tests are skipped; only root can install them" >&2
   fi

@@ -15,6 +15,7 @@ from penstock.base.errors import PenstockError
 from penstock.targets.driver import driver_for
 from penstock.targets.layouts import wish
 from penstock.targets.lustre import Lustre
+from penstock.targets.params import Params
 from tests.conftest import Bed
 
 MIB = 1 << 20
@@ -183,6 +184,12 @@ def test_lctl_reads_and_sets(bed: Bed) -> None:
     said = run(bed, "lctl", "get_param", "no.such", status=2)
     assert said == "error: get_param: param_path 'no/such': No such file or directory\n"
     assert "set_param" in run(bed, "lctl", "set_param", "../../etc/passwd=1", status=2)
+
+
+def test_parameters_by_lctl_where_no_file_can_be_read(bed: Bed) -> None:
+    asked = Params([], f"{bed.folder}/bin/lctl").read("obdfilter.*.kbytestotal")
+    assert asked == driver(bed).params.read("obdfilter.*.kbytestotal")
+    assert len(asked) == 6
 
 
 def test_busy_metadata_server_keeps_placement_off(bed: Bed) -> None:

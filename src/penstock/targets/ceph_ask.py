@@ -35,13 +35,18 @@ class Cluster:
     def __init__(self, conf: str, limit_s: float = ANSWER_S) -> None:
         self.conf = conf
         script = Path(__file__).with_name("ceph_mon.py")
-        self._process = subprocess.Popen(
-            [SYSTEM_PYTHON, "-I", str(script), conf],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
-        )
+        try:
+            self._process = subprocess.Popen(
+                [SYSTEM_PYTHON, "-I", str(script), conf],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
+            )
+        except OSError as error:
+            raise PenstockError(
+                f"{SYSTEM_PYTHON} cannot be started ({error.strerror}); python3-rados needs it"
+            ) from error
         self._end = weakref.finalize(self, _end, self._process)
         self._rest = b""
         self._read(limit_s, "connecting")

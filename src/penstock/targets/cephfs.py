@@ -38,9 +38,14 @@ def detect(mount: Mount) -> "CephFS | None":
 
 
 def conf_of(mount: Mount) -> str:
-    """The ceph.conf of a mount: the one that its ceph-fuse was started with, else the usual one."""
+    """The ceph.conf of a mount: the one that its ceph-fuse was started with, else the usual one.
+
+    Only root's processes and our own are believed: a conf can name files to be written.
+    """
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         try:
+            if cmdline.stat().st_uid not in (0, os.geteuid()):
+                continue
             words = cmdline.read_bytes().decode(errors="surrogateescape").split("\0")
         except OSError:
             continue
@@ -158,12 +163,17 @@ class CephFS:
             blob,
         )
 
+    @cached_property
+    def _known_pools(self) -> Mapping[str, frozenset[int]]:
+        """The pools, or nothing where the cluster cannot be asked; it is tried once."""
+        try:
+            return self.pools
+        except PenstockError:
+            return {}
+
     def _stripes(self, pool: str, count: int) -> tuple[int, ...]:
         """The OSD of each stripe, if the pool has only one; else objects are spread by hashing."""
-        try:
-            osds = self.pools.get(pool, frozenset())
-        except PenstockError:
-            return ()
+        osds = self._known_pools.get(pool, frozenset())
         return tuple(osds) * count if len(osds) == 1 else ()
 
     def _pool_on(self, targets: tuple[int, ...], path: str) -> str:
