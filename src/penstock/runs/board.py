@@ -217,6 +217,11 @@ def noise() -> list[tuple[str, int]]:
     return [(path, under) for path, under in _native.board_noise()]
 
 
+def operations() -> dict[str, str]:
+    """The operations of calls.def with their classes, in the order of their numbers."""
+    return dict(_native.board_operations())
+
+
 def create(
     folder: Path,
     run: bytes,
