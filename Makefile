@@ -17,8 +17,11 @@ setup: .venv/built ## prepare .venv; then .venv/bin/penstock is the program
 	$(PY) -m pip install -q --no-build-isolation --no-deps --force-reinstall -Cbuild-dir=build/wheel .
 	@touch $@
 
+demo: setup ## what Penstock does, on an emulated file system; ends with a page to look at
+	@$(PY) tools/demo.py $(NAME)
+
 test: setup ## every test
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest -q $(ARGS)
 
 fuzz: setup ## every fuzzer, a million inputs each; make fuzz NAME=layout for one
 	$(PY) tools/fuzz.py --runs 1000000 $(NAME)
@@ -44,4 +47,4 @@ bench: setup ## tables of figures: make bench NAME=interpose, or all
 clean: ## all that was built
 	rm -rf .venv build dist
 
-.PHONY: help setup test fuzz lint docs bench clean
+.PHONY: help setup demo test fuzz lint docs bench clean
