@@ -78,7 +78,7 @@ def test_bash_completes(tmp_path: Path) -> None:
     code = f"""
     source <({PENSTOCK} completion bash)
     try() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _shtab_penstock; echo "${{COMPREPLY[*]}}"; }}
-    try penstock rep
+    try penstock repo
     try penstock report --ht
     try penstock runs sh
     """
