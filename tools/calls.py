@@ -274,8 +274,10 @@ def details(call: Call) -> list[str]:
             lines += ["call.positioned = true;", "call.offset = offset;"]
     if call.shape == "stream":
         lines.append("call.stream = true;")
+    if call.op in ("setxattr", "removexattr"):
+        lines.append("call.attribute = name;")
     if call.shape == "stock":
-        lines += ["call.open_flags = O_RDWR | O_CREAT | O_EXCL;", "call.creates = true;"]
+        lines += ["call.open_flags = O_RDWR | O_CREAT | O_EXCL;", "call.creates = call.fixed = true;"]
         lines += ["penstock_lost(PENSTOCK_LOST_STOCK);"]
     return ["  " + line for line in lines]
 
@@ -305,6 +307,14 @@ def is_quick(call: Call) -> bool:
     return call.shape in ("read", "write") and "count" in call.names and not call.keys
 
 
+def tries_again(call: Call, known: str) -> list[str]:
+    """A failed write is made once more where a stage has mended what was wrong."""
+    return [
+        f"if (PENSTOCK_UNLIKELY(result == -1) && penstock_again({known}, fd))",
+        f"  result = penstock_real.{call.symbol}({call.arguments});",
+    ]
+
+
 def make_quick(call: Call) -> str:
     """The short way through: a function of its own, so that what is ignored need not set up its frame."""
     moved = {"read": "penstock_record_read", "write": "penstock_record_wrote"}[call.shape]
@@ -315,6 +325,7 @@ def make_quick(call: Call) -> str:
         "  if (!penstock_quick(entry, count))",
         f"    return seen_{call.symbol}({call.arguments});",
         f"  {call.type} result = penstock_real.{call.symbol}({call.arguments});",
+        *([f"  {line}" for line in tries_again(call, "NULL")] if call.shape == "write" else []),
         f"  result = ({call.type}){moved}(entry, count, {offset}, result);",
         "  penstock_quick_done();",
         "  return result;",
@@ -345,6 +356,7 @@ def closes(call: Call) -> list[str]:
     gap = "" if call.type.endswith("*") else " "
     lines = ["  penstock_thread.inside = 0;"] if "calls-back" in call.flags else []
     lines.append(f"  {call.type}{gap}result = {real};")
+    lines += [f"  {line}" for line in tries_again(call, "&call")] if call.shape == "write" else []
     if "iov" in call.names:
         lines += ["  if (result >= 0)", "    call.asked = penstock_iov_bytes(iov, iovcnt);"]
     return [*lines, f"  penstock_after(&call, {number}, {failed(call)});", "  return result;"]

@@ -19,12 +19,12 @@
       one that some system call refuses for another reason first is not touched.  After the real call its result tells
       (it succeeded, or failed with an error that comes after reading the path); before it, only asking the kernel would,
       which costs.  So a call named by path reaches before() without a path and with `under` 0, unless an active stage
-      says `path_first`. */
+      says so by `paths`. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
-#include "board/board.h"
+#include "board/place.h"
 
 /* Of what other files of the library define: known to lie in it, so that no table of addresses is asked. */
 #define PENSTOCK_OURS __attribute__((visibility("hidden")))
@@ -52,6 +52,7 @@ enum {
   PENSTOCK_FD_DIRECTORY = 2,
   PENSTOCK_FD_INHERITED = 4, /* came from exec, SCM_RIGHTS or another unseen way: named by /proc/self/fd */
   PENSTOCK_FD_DEEP = 8,      /* a folder below which other rules hold than for itself */
+  PENSTOCK_FD_NOT_ASYNC = 16, /* O_ASYNC was set by us, and cannot be taken back where nobody would be signalled */
 };
 
 /* What a call does to its file, besides being metadata; from calls.def.  Record goes by this, not by `op`. */
@@ -64,6 +65,14 @@ enum {
   PENSTOCK_DOES_MAP = 32,
 };
 
+/* What `place` will do about a file when it is created: between its before() and its after(). */
+struct penstock_placing {
+  uint64_t folder; /* its default */
+  uint32_t entry;  /* index in the plan */
+  uint8_t doing, plan;
+  bool delayed, async; /* bits of O_LOV_DELAY_CREATE were added; O_ASYNC was there before */
+};
+
 struct penstock_call {
   uint8_t op;      /* enum penstock_op */
   uint8_t does;    /* PENSTOCK_DOES_* bits */
@@ -71,6 +80,7 @@ struct penstock_call {
   uint8_t under;   /* of the file that is meant */
   bool timed;      /* record asks: take the clock around the real call */
   bool creates;    /* open that may create: O_CREAT, creat, fopen "w" */
+  bool fixed;      /* of these: libc opens it by itself, so open_flags and mode change nothing */
   bool stream;     /* on a FILE* */
   bool positioned; /* pread and the like: `offset` is given and `pos` stays */
   bool failed;     /* after: the result means an error */
@@ -95,6 +105,11 @@ struct penstock_call {
   uint64_t start_ns;   /* when timed: right before the real call */
   uint64_t end_ns;     /* when timed: right after it */
 
+  const char *attribute; /* of setxattr and removexattr, as given: readable once the call succeeded */
+  uint32_t owed;         /* bits of stages whose after() comes even if the file is not under control after all */
+  int taken_back;        /* set by an after() of an open that closed the descriptor again: the program gets this error */
+  struct penstock_placing placing;
+
   /* The interposer's own: what the program gave (not to be read by stages), and where names are built. */
   uint32_t stages;     /* that were active when the call began */
   int dirfd, dirfd2;
@@ -108,13 +123,17 @@ struct penstock_stage {
   const char *name;
   uint32_t bit;     /* PENSTOCK_STAGE_* */
   uint8_t under;    /* PENSTOCK_UNDER_* of the calls it wants */
-  bool path_first;  /* before() needs path and `under` of calls that are named by a path; a stage without it must leave
-                       errno alone in before(), and cannot answer such calls */
+  uint8_t paths;    /* PENSTOCK_PATHS_*: the calls named by a path of which before() needs path and `under`; for others it
+                       must leave errno alone, and cannot answer */
   void (*start)(void);                                   /* once a process, when a board is attached; may be NULL */
   enum penstock_answer (*before)(struct penstock_call *); /* may be NULL */
   void (*after)(struct penstock_call *);                 /* may be NULL */
   void (*child)(void);                                   /* in a new process after fork; may be NULL */
+  /* A write failed with EBADF though its descriptor is open (call: NULL where only that is known): true when the stage
+     has mended that, and the real call is to be made once more; may be NULL. */
+  bool (*again)(const struct penstock_call *call, int fd);
 };
+enum { PENSTOCK_PATHS_LATER = 0, PENSTOCK_PATHS_CREATES = 1 /* of opens that may create */, PENSTOCK_PATHS_ALL = 3 };
 
 /* One for each row of stages.def. */
 #define STAGE(name) extern const struct penstock_stage penstock_##name##_stage;
@@ -137,6 +156,8 @@ extern PENSTOCK_OURS struct penstock_here penstock_here;
    call->path, with path_size set.  NULL when nobody can tell.  Holds while the stage's function runs. */
 const char *penstock_path(struct penstock_call *call);
 
+bool penstock_sealed(void);          /* seccomp: no system calls of our own any more */
+bool penstock_on_signal_stack(void); /* a small one, perhaps: nothing that takes room */
 uint64_t penstock_now_ns(void);             /* CLOCK_MONOTONIC, without a system call where the vDSO has it */
 struct penstock_fd *penstock_fd_at(int fd); /* NULL past the table */
 void penstock_lost(enum penstock_lost what); /* counts on the board what could not be done */

@@ -77,6 +77,16 @@ static bool is_lock(int command) {
          command == F_OFD_SETLKW || command == F_OFD_GETLK;
 }
 
+/* The descriptor's flags without the bit that we put there, until the program asks for it. */
+static int shown(int fd, int command, const void *word, int result) {
+  struct penstock_fd *entry = penstock_fd_at(fd);
+  if (!entry || PENSTOCK_LIKELY(!(entry->flags & PENSTOCK_FD_NOT_ASYNC)) || result < 0)
+    return result;
+  if (command == F_SETFL && (intptr_t)word & O_ASYNC)
+    entry->flags &= (uint16_t)~PENSTOCK_FD_NOT_ASYNC;
+  return command == F_GETFL ? result & ~O_ASYNC : result;
+}
+
 /* F_DUPFD and F_DUPFD_CLOEXEC make a copy and leave the original as it is. */
 #define CONTROL(real) \
   struct penstock_call call; \
@@ -86,7 +96,7 @@ static bool is_lock(int command) {
   uint8_t op = copies ? PENSTOCK_OP_DUP : is_lock(command) ? PENSTOCK_OP_LOCK : PENSTOCK_OP_FCNTL; \
   if (penstock_ignored(fd) || !penstock_enter_fd(&call, op, 0, fd)) { \
     int plain = real(fd, command, word); \
-    return copies ? copied(fd, plain) : plain; \
+    return copies ? copied(fd, plain) : shown(fd, command, word, plain); \
   } \
   if (penstock_before(&call)) \
     return (int)penstock_answer(&call); \
@@ -94,7 +104,7 @@ static bool is_lock(int command) {
   if (copies) \
     copied(fd, result); \
   penstock_after(&call, result, result == -1); \
-  return result;
+  return shown(fd, command, word, result);
 
 PENSTOCK_EXPORT int fcntl(int fd, int command, ...) { CONTROL(penstock_real.fcntl) }
 PENSTOCK_EXPORT int __fcntl(int fd, int command, ...) { CONTROL(penstock_real.__fcntl) }

@@ -15,6 +15,8 @@
   if (penstock_before(&call)) \
     return (ssize_t)penstock_answer(&call); \
   ssize_t result = pass; \
+  if (PENSTOCK_UNLIKELY(result == -1) && penstock_again(NULL, fd2)) \
+    result = pass; \
   if (result >= 0) \
     moved(&call, fd, result, from, to); \
   penstock_after(&call, result, result == -1); \

@@ -27,7 +27,7 @@ static bool takes_mode(int flags) { return flags & O_CREAT || (flags & O_TMPFILE
     return (int)penstock_answer(&call); \
   int result = pass(call.open_flags, call.mode); \
   penstock_after(&call, result, result == -1); \
-  return result;
+  return (int)call.result;
 
 PENSTOCK_EXPORT int open(const char *path, int flags, ...) {
   MODE_OF_OPEN

@@ -16,7 +16,23 @@ static int flags_of(const char *mode) {
     flags = (both ? O_RDWR : O_WRONLY) | O_CREAT | O_APPEND;
   else
     flags = both ? O_RDWR : O_RDONLY;
-  return strchr(mode, 'x') ? flags | O_EXCL : flags;
+  flags |= strchr(mode, 'x') ? O_EXCL : 0;
+  return strchr(mode, 'e') ? flags | O_CLOEXEC : flags;
+}
+
+/* fdopen knows neither: a character set (",ccs="), nor 'c' (no cancellation). */
+static bool only_fopen_can(const char *mode) { return mode && strpbrk(mode, ",c"); }
+
+/* A file whose flags a stage has changed is opened by itself; a stream that cannot be had leaves no descriptor. */
+static FILE *open_changed(const struct penstock_call *call, const char *path, const char *mode) {
+  int fd = penstock_real.open64(path, call->open_flags, call->mode);
+  FILE *stream = fd < 0 ? NULL : fdopen(fd, mode);
+  if (fd >= 0 && !stream) {
+    int saved = errno;
+    penstock_real.close(fd);
+    errno = saved;
+  }
+  return stream;
 }
 
 static FILE *opened_unseen(FILE *stream) {
@@ -24,7 +40,7 @@ static FILE *opened_unseen(FILE *stream) {
   return stream;
 }
 
-#define OPEN(pass) \
+#define OPEN(pass, libc_alone) \
   struct penstock_call call; \
   if (!penstock_enter_path(&call, PENSTOCK_OP_OPEN, PENSTOCK_DOES_OPEN, AT_FDCWD, path)) \
     return opened_unseen(pass); \
@@ -32,16 +48,19 @@ static FILE *opened_unseen(FILE *stream) {
   call.open_flags = flags_of(mode); \
   call.mode = 0666; \
   call.creates = call.open_flags & O_CREAT; \
+  call.fixed = (libc_alone) || only_fopen_can(mode); \
+  int asked = call.open_flags; \
   if (penstock_before(&call)) { \
     penstock_answer(&call); \
     return NULL; \
   } \
-  FILE *result = pass; \
+  FILE *result = PENSTOCK_UNLIKELY(call.open_flags != asked) ? open_changed(&call, path, mode) : pass; \
   penstock_after(&call, penstock_stream_fd(result), !result); \
-  return result;
+  /* Where the descriptor was closed again, the stream on it is left: closing it could hit another's. */ \
+  return PENSTOCK_UNLIKELY(call.taken_back) ? NULL : result;
 
-PENSTOCK_EXPORT FILE *fopen(const char *path, const char *mode) { OPEN(penstock_real.fopen(path, mode)) }
-PENSTOCK_EXPORT FILE *fopen64(const char *path, const char *mode) { OPEN(penstock_real.fopen64(path, mode)) }
+PENSTOCK_EXPORT FILE *fopen(const char *path, const char *mode) { OPEN(penstock_real.fopen(path, mode), false) }
+PENSTOCK_EXPORT FILE *fopen64(const char *path, const char *mode) { OPEN(penstock_real.fopen64(path, mode), false) }
 
 /* Without a path it is the same file in another mode: looked at anew. */
 #define REOPEN(pass) \
@@ -51,7 +70,7 @@ PENSTOCK_EXPORT FILE *fopen64(const char *path, const char *mode) { OPEN(penstoc
     penstock_fd_forget(was); \
   if (!path) \
     return pass; \
-  OPEN(pass)
+  OPEN(pass, true)
 
 PENSTOCK_EXPORT FILE *freopen(const char *path, const char *mode, FILE *stream) {
   REOPEN(penstock_real.freopen(path, mode, stream))

@@ -227,7 +227,9 @@ bool penstock_new_process(void) {
   return true;
 }
 
-static bool on_signal_stack(void) {
+bool penstock_sealed(void) { return atomic_load_explicit(&penstock_process.sealed, memory_order_relaxed); }
+
+bool penstock_on_signal_stack(void) {
   stack_t now;
   return PENSTOCK_RAW(sigaltstack, NULL, &now, 0, 0) == 0 && now.ss_flags & SS_ONSTACK;
 }
@@ -237,7 +239,7 @@ static bool on_signal_stack(void) {
 bool penstock_is_nested(uintptr_t frame) {
   if (penstock_thread.vforks)
     return true;
-  if (frame < penstock_thread.inside || atomic_load(&penstock_process.sealed) || on_signal_stack())
+  if (frame < penstock_thread.inside || atomic_load(&penstock_process.sealed) || penstock_on_signal_stack())
     return true;
   penstock_thread.inside = 0;
   return false;

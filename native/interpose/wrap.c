@@ -175,18 +175,30 @@ static inline bool run_before(struct penstock_call *call, uint8_t under) {
   return false;
 }
 
+/* A stage has closed what was opened: nobody after it is to believe in the descriptor. */
+static void take_back(struct penstock_call *call) {
+  penstock_fd_forget((int)call->result);
+  call->result = call->fd = -1;
+  call->entry = NULL;
+  call->failed = true;
+  call->error = call->taken_back;
+}
+
 static inline void run_after(struct penstock_call *call) {
 #define STAGE(name) \
-  if (call->stages & penstock_##name##_stage.bit && call->under & penstock_##name##_stage.under && \
-      penstock_##name##_stage.after) \
-    penstock_##name##_stage.after(call);
+  if (call->stages & penstock_##name##_stage.bit && penstock_##name##_stage.after && \
+      (call->under & penstock_##name##_stage.under || call->owed & penstock_##name##_stage.bit)) \
+    penstock_##name##_stage.after(call); \
+  if (PENSTOCK_UNLIKELY(call->taken_back) && !call->failed) \
+    take_back(call);
 #include "interpose/stages.def"
 #undef STAGE
 }
 
-static inline uint32_t path_first(void) {
+/* The stages that need the path of such a call before it. */
+static inline uint32_t path_first(uint8_t which) {
   uint32_t bits = 0;
-#define STAGE(name) bits |= penstock_##name##_stage.path_first ? penstock_##name##_stage.bit : 0;
+#define STAGE(name) bits |= (penstock_##name##_stage.paths & which) == which ? penstock_##name##_stage.bit : 0;
 #include "interpose/stages.def"
 #undef STAGE
   return bits;
@@ -229,7 +241,7 @@ __attribute__((noinline)) static bool before_known(struct penstock_call *call) {
 bool penstock_before(struct penstock_call *call) {
   penstock_thread.inside = (uintptr_t)call;
   call->class = class_of[call->op];
-  if (!call->given || call->stages & path_first()) {
+  if (!call->given || call->stages & path_first(call->creates ? PENSTOCK_PATHS_CREATES : PENSTOCK_PATHS_ALL)) {
     if (before_known(call))
       return true;
   } else
@@ -266,8 +278,23 @@ void penstock_after(struct penstock_call *call, int64_t result, bool failed) {
     if (call->given2 && !failed)
       find_second(call, names.second);
   }
-  if (call->under)
+  if (call->under | call->owed)
     run_after(call);
-  *error = saved;
+  *error = PENSTOCK_UNLIKELY(call->taken_back) ? call->taken_back : saved;
   penstock_thread.inside = 0;
+}
+
+bool penstock_again(const struct penstock_call *call, int fd) {
+  int *error = &errno;
+  if (*error != EBADF || !penstock_here.control || !penstock_keeps_books())
+    return false;
+  uint32_t stages = __atomic_load_n(&penstock_here.control->stages, __ATOMIC_RELAXED);
+  bool mended = false;
+#define STAGE(name) \
+  if (stages & penstock_##name##_stage.bit && penstock_##name##_stage.again) \
+    mended |= penstock_##name##_stage.again(call, fd);
+#include "interpose/stages.def"
+#undef STAGE
+  *error = EBADF;
+  return mended;
 }

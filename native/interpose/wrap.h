@@ -43,7 +43,8 @@ static inline uint32_t penstock_watching(const void *frame) {
 static inline bool penstock_quick(const struct penstock_fd *entry, uint64_t asked) {
   /* A descriptor that is quick was bound by a process that had a board.  Plain loads, which become part of a comparison:
      what is older by a call does no harm here. */
-  if (!penstock_record_is_quick(entry, asked) || penstock_here.control->stages != PENSTOCK_STAGE_RECORD ||
+  if (!penstock_record_is_quick(entry, asked) ||
+      (penstock_here.control->stages | PENSTOCK_STAGE_PLACE) != (PENSTOCK_STAGE_RECORD | PENSTOCK_STAGE_PLACE) ||
       *(const uint32_t *)(const void *)penstock_process.alive != 1 || penstock_thread.inside | penstock_thread.vforks)
     return false;
   char here;
@@ -114,6 +115,9 @@ static inline bool penstock_enter_path(struct penstock_call *call, uint8_t op, u
 bool penstock_before(struct penstock_call *call);
 void penstock_after(struct penstock_call *call, int64_t result, bool failed);
 int64_t penstock_answer(struct penstock_call *call);
+
+/* After a write that failed: is it to be made once more (call.h, `again`)?  `call` may be NULL. */
+bool penstock_again(const struct penstock_call *call, int fd);
 
 /* What was opened without the stages seeing it: what was known of the number is of another file. */
 static inline int penstock_opened_unseen(int fd) {

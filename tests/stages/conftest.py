@@ -13,6 +13,8 @@ import pytest
 
 from penstock.runs import board
 
+sys.path.insert(0, str(Path(__file__).parent))
+
 LIBRARY = Path(sys.prefix) / "lib" / "penstock" / "libpenstock.so"
 PYTHON = Path(sys.executable).resolve()
 

@@ -8,6 +8,7 @@ uses (native/board/read.c), which takes the files as the hostile input that they
 
 import ctypes
 import errno
+import struct
 from collections.abc import Sequence
 from enum import IntEnum, IntFlag
 from pathlib import Path
@@ -56,6 +57,35 @@ class Lost(IntEnum):
     UNKNOWN = 6
     SYSCALLS = 7
     STOCK = 8
+
+
+# What became of files that were to be created, in the order of enum penstock_place_count (native/board/place.h).
+PLACED = (
+    "expected",
+    "unexpected",
+    "placed",
+    "spare",
+    "planned_stock",
+    "no_targets",
+    "of_program",
+    "of_folder",
+    "of_pool",
+    "appended",
+    "in_libc",
+    "existed",
+    "changing",
+    "refused_full",
+    "refused_inactive",
+    "refused_no_create",
+    "refused_rights",
+    "refused_other",
+    "by_ioctl",
+    "defaulted",
+    "failed",
+    "rescued",
+    "folders",
+)
+_PLACED_OFFSET = 1024
 
 
 class Prefix(ctypes.LittleEndianStructure):
@@ -284,3 +314,15 @@ def read(folder: Path) -> Seen:
         raise _wrong(folder, error) from error
     counts = {what: lost[what] for what in Lost if lost[what]}
     return Seen(counts, attached, skipped, held, [_process(row) for row in processes])
+
+
+def placed(folder: Path) -> dict[str, int]:
+    """What the stage `place` counted, by PLACED."""
+    try:
+        data = (folder / "usage").open("rb")
+    except OSError as error:
+        raise _wrong(folder, error) from error
+    with data as file:
+        file.seek(_PLACED_OFFSET)
+        raw = file.read(8 * len(PLACED)).ljust(8 * len(PLACED), b"\0")
+    return dict(zip(PLACED, struct.unpack(f"<{len(PLACED)}Q", raw), strict=True))

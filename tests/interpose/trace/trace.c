@@ -49,7 +49,7 @@ const struct penstock_stage penstock_trace_stage = {
   .bit = PENSTOCK_STAGE_PASS,
   .under = PENSTOCK_UNDER_RECORD | PENSTOCK_UNDER_MOUNT,
 #ifdef TRACE_FIRST
-  .path_first = true,
+  .paths = PENSTOCK_PATHS_ALL,
 #endif
   .start = start,
   .before = before,

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan as the board's section that programs look names up in: native/board/place.h is the format.
+
+Invariants:
+1. What does not fit (entries, patterns, marks, bytes) is left out and counted; what is in is whole.
+2. Of two entries for one name the one that states more values is found first, then the one that came first.
+3. Nothing of a plan is trusted here: numbers out of range leave their entry out.
+"""
+
+import os
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from penstock import _native
+from penstock.base.errors import VersionError
+from penstock.policy.placing.contract import DIGITS, MARKS, Action, Entry, Match, Plan
+from penstock.targets import lov
+
+KIND, VERSION = 2, 1
+PLAN_VERSION = 1
+VARIANTS_MAX, MARKS_MAX, STRIPES_MAX, POOLS_MAX, POOL_NAME = 64, 24, 32, 64, 56
+CURSORS = 256
+MOUNT_MAX = 240
+STOCK, BYTES, OVERRIDE = 1, 2, 4
+DRIVERS = {"lustre": 1, "ceph": 2}
+
+_HEAD = struct.Struct("<IIIIQQIIIIH240s6x")
+_PART = struct.Struct("<QII")
+_VARIANT = struct.Struct("<IIII")
+_ENTRY = struct.Struct("<QIIIIHHI")
+_POOL = struct.Struct("<II56s")
+
+
+class Place(NamedTuple):
+    """What a board must know of a file system besides the plan.
+
+    `pools` have their own spare lists; on CephFS each is the one target that a pool stands for, and
+    `default_pool` is the one that new files are in.
+    """
+
+    driver: str
+    mount: str
+    dev: int = 0
+    default_count: int = 1
+    default_size_bytes: int = 0
+    pools: Mapping[str, Sequence[int]] = {}
+    default_pool: str = ""
+    may_override: bool = False
+
+
+class Section(NamedTuple):
+    """The bytes, and how many of the plan's entries are not in them."""
+
+    data: bytes
+    left_out: int
+
+
+def pattern_of(match: Match) -> bytes:
+    return b"".join(match.pieces)
+
+
+def stated_of(match: Match) -> int:
+    """A bit by mark: must it have a value?"""
+    return sum(1 << i for i, value in enumerate(match.values) if value is not None)
+
+
+def key_texts(match: Match) -> list[bytes]:
+    """The texts that make the key: numbers without leading zeros."""
+    marks = [piece for piece in match.pieces if piece in MARKS]
+    texts = []
+    for mark, value in zip(marks, match.values, strict=True):
+        if value is not None:
+            texts.append((value.lstrip(b"0") or b"0") if mark == DIGITS else value)
+    return texts
+
+
+class _Variants:
+    """Patterns and which of their marks are stated, those that state most first."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        seen: dict[tuple[bytes, int], None] = {}
+        for entry in entries:
+            match = entry.match
+            if not match.exact and len(match.values) <= MARKS_MAX:
+                seen.setdefault((pattern_of(match), stated_of(match)))
+        order = sorted(seen, key=lambda row: -row[1].bit_count())  # stable: then as they came
+        self.number = {row: i for i, row in enumerate(order[:VARIANTS_MAX])}
+
+    def key(self, match: Match) -> int | None:
+        if match.exact:
+            return int(_native.place_key(-1, [b"".join(match.pieces)]))
+        number = self.number.get((pattern_of(match), stated_of(match)))
+        return None if number is None else int(_native.place_key(number, key_texts(match)))
+
+
+class _Pile:
+    """Bytes behind the head: what was added, and where it begins."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self._known: dict[bytes, int] = {}
+
+    def add(self, more: bytes) -> int:
+        at = self._known.get(more)
+        if at is None:
+            at = self._known[more] = len(self.data)
+            self.data += more
+        return at
+
+
+def _list(targets: Iterable[int]) -> bytes:
+    return b"".join(struct.pack("<H", target) for target in targets)
+
+
+def _composite(entry: Entry) -> bytes:
+    begin, parts = 0, []
+    for part in entry.parts:
+        end = part.end_bytes or lov.EOF
+        made = lov.template(part.stripe_count, part.stripe_size_bytes, part.targets)
+        parts.append(made._replace(start_bytes=begin, end_bytes=end))
+        begin = end
+    return lov.encode(lov.Lov(composite=True, parts=tuple(parts)))
+
+
+def _wide(entry: Entry) -> bytes:
+    part = lov.template(entry.stripe_count, entry.stripe_size_bytes, entry.turns[0], entry.pool)
+    return lov.encode(lov.Lov(parts=(part,)))
+
+
+def _row(entry: Entry, number: int, key: int, targets: _Pile, pile: _Pile, pools: Mapping[str, int]) -> bytes:
+    """One entry, its lists added; ValueError, struct.error or OSError: it cannot be said on a board."""
+    if entry.action is Action.STOCK:
+        return _ENTRY.pack(key, STOCK, 0, 0, 0, 0, 0, 0)
+    if entry.parts or entry.stripe_count > STRIPES_MAX:
+        blob = _composite(entry) if entry.parts else _wide(entry)
+        lov.check(blob)
+        flags = BYTES | (OVERRIDE if entry.parts else 0)
+        return _ENTRY.pack(key, flags, pile.add(blob), len(blob), 0, 0, 0, 0)
+    if any(len(turn) != entry.stripe_count or len(set(turn)) != len(turn) for turn in entry.turns):
+        raise ValueError("a list of targets is not as long as its stripes, or names one twice")
+    if entry.stripe_size_bytes % lov.STRIPE_UNIT_BYTES:
+        raise ValueError("a stripe size is no multiple of 64 KiB")
+    if entry.pool and entry.pool not in pools:
+        raise ValueError("a pool is not known")
+    lists = b"".join(_list(turn) for turn in entry.turns)
+    pool = 1 + pools[entry.pool] if entry.pool else 0
+    first = targets.add(lists) // 2 if lists else 0
+    count, size = entry.stripe_count, entry.stripe_size_bytes
+    return _ENTRY.pack(key, 0, first, len(entry.turns), size, count, pool, number % CURSORS)
+
+
+def encode(plan: Plan, place: Place, room_bytes: int = 3 << 20) -> Section:
+    """The section.  What has no room is left out from the end of the plan's entries on."""
+    if plan.version != PLAN_VERSION:
+        raise VersionError(
+            f"the plan for {plan.file_system} has version {plan.version}; this Penstock knows {PLAN_VERSION}"
+        )
+    mount = os.fsencode(place.mount.rstrip("/"))
+    if place.driver not in DRIVERS or len(mount) > MOUNT_MAX:
+        raise ValueError(f"{place.mount}: nothing can be placed on a file system of kind {place.driver}")
+    variants, pile, targets = _Variants(plan.entries), _Pile(), _Pile()
+    named = {name: i for i, name in enumerate([n for n in place.pools if n][: POOLS_MAX - 1], 1)}
+    variant_rows = [_VARIANT.pack(pile.add(text), len(text), stated, 0) for text, stated in variants.number]
+    spare = [("", place.default_pool, plan.spare), *((n, n, place.pools[n]) for n in named)]
+    pool_rows = []
+    for _, name, members in spare:
+        members = [t for t in members if 0 <= t < 1 << 16]
+        pool_rows.append(
+            _POOL.pack(targets.add(_list(members)) // 2 if members else 0, len(members), name.encode()[:55])
+        )
+    used = _HEAD.size + 5 * _PART.size + len(variant_rows) * 16 + len(pool_rows) * 64 + 64
+    rows: dict[int, bytes] = {}
+    left_out = 0
+    for number, entry in enumerate(plan.entries):
+        key = variants.key(entry.match)
+        size = used + (len(rows) + 1) * _ENTRY.size + len(pile.data) + len(targets.data)
+        if key is None or size + 2 * sum(map(len, entry.turns)) + 64 * len(entry.parts) > room_bytes:
+            left_out += 1
+        elif key not in rows:
+            try:
+                rows[key] = _row(entry, number, key, targets, pile, named)
+            except (ValueError, struct.error, OSError, OverflowError):
+                left_out += 1
+    return Section(
+        _joined(plan, place, mount, left_out, variant_rows, rows, targets, pool_rows, pile), left_out
+    )
+
+
+def _joined(
+    plan: Plan,
+    place: Place,
+    mount: bytes,
+    left_out: int,
+    variants: list[bytes],
+    rows: Mapping[int, bytes],
+    targets: _Pile,
+    pools: list[bytes],
+    pile: _Pile,
+) -> bytes:
+    arrays = [
+        (b"".join(variants), _VARIANT.size),
+        (b"".join(rows[key] for key in sorted(rows)), _ENTRY.size),
+        (bytes(targets.data), 2),
+        (b"".join(pools), _POOL.size),
+        (bytes(pile.data), 1),
+    ]
+    head = _HEAD.pack(
+        VERSION,
+        0,
+        DRIVERS[place.driver],
+        left_out,
+        max(int(plan.made_s * 1e9), 0),
+        place.dev,
+        0,
+        place.default_count & 0xFFFF,
+        place.default_size_bytes,
+        place.may_override,
+        len(mount),
+        mount,
+    )
+    at = len(head) + 5 * _PART.size
+    parts, body = b"", b""
+    for data, size in arrays:
+        padding = -(at + len(body)) % 8
+        body += bytes(padding)
+        parts += _PART.pack(at + len(body), len(data) // size, 0)
+        body += data
+    return head + parts + body
