@@ -12,8 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 #include "board/check.h"
+#include "board/ring.h"
 
-enum { STEP_BYTES = 4 << 20, DEFAULT_MAX_BYTES = 64 << 20, DEFAULT_FILES_MAX = 16384, DEFAULT_SAMPLE_EVERY = 128 };
+enum { STEP_BYTES = 4 << 20, DEFAULT_MAX_BYTES = 64 << 20, DEFAULT_FILES_MAX = 16384, DEFAULT_RING_BYTES = 4 << 20, DEFAULT_SAMPLE_EVERY = 128 };
 
 static const char *const NOISE[] = {
   "/proc", "/sys", "/dev", "/etc", "/run", "/usr", "/bin", "/sbin", "/boot", "/lib", "/lib32", "/lib64", "/libx32",
@@ -196,6 +197,27 @@ static int make_usage(int folder, uint64_t bytes, const uint8_t nonce[16], int *
   return error;
 }
 
+/* Slots for so many bytes: a power of two. */
+static uint32_t ring_slots(uint64_t bytes) {
+  uint32_t slots = 64;
+  while (slots < PENSTOCK_RING_SLOTS_MAX && penstock_ring_bytes(slots * 2) <= bytes)
+    slots *= 2;
+  return slots;
+}
+
+static int make_ring(int folder, uint64_t bytes, const uint8_t nonce[16]) {
+  struct penstock_ring head = {.magic = PENSTOCK_RING_MAGIC, .version = PENSTOCK_RING_VERSION, .slots = ring_slots(bytes)};
+  memcpy(head.nonce, nonce, sizeof head.nonce);
+  int fd = openat(folder, "ring", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0)
+    return -errno;
+  int error = allocate(fd, penstock_ring_bytes(head.slots));
+  if (!error && pwrite(fd, &head, sizeof head, 0) != (ssize_t)sizeof head)
+    error = errno ? -errno : -EIO;
+  close(fd);
+  return error;
+}
+
 static int make_files(int folder, const struct penstock_board_plan *plan, struct penstock_board *board) {
   uint8_t nonce[16];
   if (getrandom(nonce, sizeof nonce, 0) != (ssize_t)sizeof nonce)
@@ -204,6 +226,8 @@ static int make_files(int folder, const struct penstock_board_plan *plan, struct
   uint64_t bytes = first + STEP_BYTES < board->usage_max_bytes ? first + STEP_BYTES : board->usage_max_bytes;
   void *map = NULL;
   int error = make_usage(folder, bytes, nonce, &board->usage);
+  if (!error && plan->stages & PENSTOCK_STAGE_CATALOG)
+    error = make_ring(folder, plan->ring_bytes ? plan->ring_bytes : DEFAULT_RING_BYTES, nonce);
   if (!error)
     error = map_file(folder, "control", O_RDWR | O_CREAT | O_EXCL, board->control_bytes, &map);
   if (error)

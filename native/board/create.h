@@ -15,6 +15,7 @@ struct penstock_board_plan {
   uint32_t record_files_max;    /* default: 16384 */
   uint32_t record_sample_every; /* default: 128 */
   uint64_t usage_max_bytes;     /* default: 64 MiB; rounded down to whole chunks */
+  uint64_t ring_bytes;          /* with the stage `catalog`; default: 4 MiB; rounded down to a power of two of slots */
   const struct penstock_prefix *prefixes;
   uint32_t prefix_count;
 };

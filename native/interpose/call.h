@@ -53,6 +53,7 @@ enum {
   PENSTOCK_FD_INHERITED = 4, /* came from exec, SCM_RIGHTS or another unseen way: named by /proc/self/fd */
   PENSTOCK_FD_DEEP = 8,      /* a folder below which other rules hold than for itself */
   PENSTOCK_FD_NOT_ASYNC = 16, /* O_ASYNC was set by us, and cannot be taken back where nobody would be signalled */
+  PENSTOCK_FD_WRITES = 32,     /* open for writing, or so that it was created or cut */
 };
 
 /* What a call does to its file, besides being metadata; from calls.def.  Record goes by this, not by `op`. */
@@ -84,6 +85,7 @@ struct penstock_call {
   bool stream;     /* on a FILE* */
   bool positioned; /* pread and the like: `offset` is given and `pos` stays */
   bool failed;     /* after: the result means an error */
+  bool told;       /* catalog: the helper knows of it */
   int fd;          /* that the call is on, or (open, after) that it made; -1 */
   int open_flags;  /* of opens; a stage may add to them in before() */
   mode_t mode;
@@ -146,6 +148,8 @@ struct penstock_here {
   uint8_t *usage;                         /* mapping of usage_max_bytes */
   uint64_t control_bytes, usage_max_bytes;
   uint32_t chunk_count; /* control's, as checked at attach (board/check.h) */
+  uint32_t ring_slots;  /* as checked at attach */
+  struct penstock_ring *ring; /* NULL: the board has none */
   uint32_t pid;
   uint16_t epoch; /* +1 in each fork child */
   uint8_t run[16];

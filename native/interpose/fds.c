@@ -85,6 +85,8 @@ struct penstock_fd *penstock_fd_look(int fd) {
     long flags = PENSTOCK_RAW(fcntl, fd, F_GETFL, 0, 0);
     if (flags > 0 && flags & O_APPEND)
       now.flags |= PENSTOCK_FD_APPEND;
+    if (flags > 0 && (flags & O_ACCMODE) != O_RDONLY)
+      now.flags |= PENSTOCK_FD_WRITES;
     now.opened = next_open();
   }
   publish(entry, now);
@@ -104,6 +106,8 @@ void penstock_fd_opened(struct penstock_call *call, int fd, struct penstock_foun
   struct stat st;
   if (call->open_flags & O_APPEND)
     now.flags |= PENSTOCK_FD_APPEND;
+  if ((call->open_flags & O_ACCMODE) != O_RDONLY || call->open_flags & (O_CREAT | O_TRUNC))
+    now.flags |= PENSTOCK_FD_WRITES;
   if (must_look(call, found.under) && look(fd, &st)) {
     judge(&now, &st, found);
     judge_folder(&now, call->path, call->path_size);

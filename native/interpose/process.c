@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "board/check.h"
+#include "board/ring.h"
 #include "interpose/process.h"
 #include "interpose/raw.h"
 
@@ -153,6 +154,23 @@ static const char *attach_to(const char *folder, struct map *control, struct map
   return NULL;
 }
 
+/* The ring, if the board has one; without it the stage `catalog` does nothing. */
+static void attach_ring(const char *folder, const struct penstock_control *c) {
+  struct map map = {0};
+  uint64_t least = penstock_ring_bytes(0);
+  if (!(c->stages & PENSTOCK_STAGE_CATALOG) || !map_file(folder, "/ring", O_RDWR, least, 0, &map))
+    return;
+  const struct penstock_ring *ring = map.at;
+  uint32_t slots = ring->slots;
+  if (penstock_ring_wrong(ring, slots, map.bytes, c->nonce)) {
+    unmap(&map);
+    penstock_log("tells the catalog nothing: ", "the board's ring makes no sense");
+    return;
+  }
+  penstock_here.ring_slots = slots;
+  penstock_here.ring = map.at;
+}
+
 static void start_stages(void) {
 #define STAGE(name) \
   penstock_stages_built |= penstock_##name##_stage.bit; \
@@ -182,6 +200,7 @@ static void attach(void) {
   penstock_here.control_bytes = control.bytes;
   penstock_here.usage_max_bytes = usage.bytes;
   penstock_here.chunk_count = c->chunk_count;
+  attach_ring(folder, c);
   penstock_here.pid = (uint32_t)PENSTOCK_RAW(getpid, 0, 0, 0, 0);
   atomic_store(penstock_process.alive, 2);
   __atomic_store_n(&penstock_here.control, c, __ATOMIC_RELEASE);

@@ -8,4 +8,5 @@ extern PyMethodDef penstock_module_board[];    /* board.c */
 extern PyMethodDef penstock_module_counters[]; /* counters.c */
 extern PyMethodDef penstock_module_launch[];   /* launch.c */
 extern PyMethodDef penstock_module_layout[];   /* layout.c */
-extern PyMethodDef penstock_module_place[];   /* place.c */
+extern PyMethodDef penstock_module_place[];    /* place.c */
+extern PyMethodDef penstock_module_ring[];     /* ring.c */

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The stage `catalog`: tells the catalog's helper, through the ring, of names and files that a call may change, before the
+   call and after it.  The helper looks at the files themselves, off the program's path; nothing here asks a server.
+
+   Invariants:
+   1. BEFORE is on the ring ahead of the call: a process killed in between leaves what the helper has to look at.
+   2. Opens for reading, and reads and writes, tell nothing: the close of a descriptor that could write does.
+   3. A file is told by its name, and a closed one by its device and inode too: descriptors' numbers mean nothing to
+      others.  A file that has no name any more is not told of. */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "board/ring.h"
+#include "interpose/call.h"
+#include "interpose/raw.h"
+
+static bool may_change(int flags) { return (flags & O_ACCMODE) != O_RDONLY || flags & (O_CREAT | O_TRUNC); }
+
+static bool could_write(const struct penstock_call *c) { return c->entry && c->entry->flags & PENSTOCK_FD_WRITES; }
+
+/* What the call does to names and files; 0: nothing that the helper has to know. */
+static uint8_t what_of(const struct penstock_call *c) {
+  switch (c->op) {
+  case PENSTOCK_OP_OPEN:
+    return c->does & PENSTOCK_DOES_OPEN && may_change(c->open_flags) ? PENSTOCK_EVENT_OPEN : 0;
+  case PENSTOCK_OP_CLOSE:
+    return could_write(c) ? PENSTOCK_EVENT_CLOSE : 0;
+  case PENSTOCK_OP_MMAP:
+    return could_write(c) ? PENSTOCK_EVENT_MAP : 0;
+  case PENSTOCK_OP_TRUNCATE:
+  case PENSTOCK_OP_ALLOCATE:
+  case PENSTOCK_OP_CHMOD:
+  case PENSTOCK_OP_CHOWN:
+  case PENSTOCK_OP_UTIME:
+  case PENSTOCK_OP_SETXATTR:
+  case PENSTOCK_OP_REMOVEXATTR:
+    /* What could write is looked at when it is closed. */
+    return c->fd >= 0 && could_write(c) ? 0 : PENSTOCK_EVENT_CHANGE;
+  case PENSTOCK_OP_MKDIR:
+  case PENSTOCK_OP_MKNOD:
+  case PENSTOCK_OP_SYMLINK:
+  case PENSTOCK_OP_LINK:
+    return PENSTOCK_EVENT_NAME;
+  case PENSTOCK_OP_UNLINK:
+  case PENSTOCK_OP_RMDIR:
+    return PENSTOCK_EVENT_GONE;
+  case PENSTOCK_OP_RENAME:
+    return PENSTOCK_EVENT_RENAME;
+  default:
+    return 0;
+  }
+}
+
+static void put(struct penstock_call *c, uint8_t what, uint8_t flags, bool named, uint64_t dev, uint64_t ino) {
+  struct penstock_event event = {
+    .thread = (uintptr_t)__builtin_thread_pointer(),
+    .dev = dev,
+    .ino = ino,
+    .pid = penstock_here.pid,
+    .what = what,
+    .flags = flags,
+  };
+  if (named && c->path && c->path_size <= PENSTOCK_EVENT_PATH_MAX)
+    event.path_size = c->path_size;
+  if (named && c->path2 && c->path2_size <= PENSTOCK_EVENT_PATH_MAX)
+    event.path2_size = c->path2_size;
+  c->told = true;
+  penstock_ring_put(penstock_here.ring, penstock_here.ring_slots, &event, c->path, c->path2);
+}
+
+/* Which file a descriptor that is about to be closed is of; false: of one without a name. */
+static bool identify(const struct penstock_call *c, uint64_t *dev, uint64_t *ino) {
+  struct stat st;
+  if (PENSTOCK_RAW(fstat, c->fd, &st, 0, 0) != 0)
+    return true;
+  *dev = st.st_dev;
+  *ino = st.st_ino;
+  return st.st_nlink > 0;
+}
+
+static enum penstock_answer before(struct penstock_call *c) {
+  uint64_t dev = 0, ino = 0;
+  uint8_t what = penstock_here.ring ? what_of(c) : 0;
+  if (!what || !penstock_path(c) || (what == PENSTOCK_EVENT_CLOSE && !identify(c, &dev, &ino)))
+    return PENSTOCK_GO;
+  put(c, what, 0, true, dev, ino);
+  return PENSTOCK_GO;
+}
+
+/* The name is told again where libc made it up (mkstemp), and where the call went by another than was seen before. */
+static void after(struct penstock_call *c) {
+  uint8_t what = penstock_here.ring ? what_of(c) : 0;
+  if (!what || (!c->told && c->failed))
+    return;
+  bool named = !c->told || (c->does & PENSTOCK_DOES_OPEN && c->creates) || c->op == PENSTOCK_OP_MKDIR;
+  if (named && !c->failed && !penstock_path(c))
+    named = false;
+  put(c, what, PENSTOCK_EVENT_DONE | (c->failed ? PENSTOCK_EVENT_FAILED : 0), named && !c->failed, 0, 0);
+}
+
+const struct penstock_stage penstock_catalog_stage = {
+  .name = "catalog",
+  .bit = PENSTOCK_STAGE_CATALOG,
+  .under = PENSTOCK_UNDER_RECORD | PENSTOCK_UNDER_MOUNT,
+  .path_first = true,
+  .before = before,
+  .after = after,
+};
