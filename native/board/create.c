@@ -199,7 +199,7 @@ static int make_usage(int folder, uint64_t bytes, const uint8_t nonce[16], int *
 
 /* Slots for so many bytes: a power of two. */
 static uint32_t ring_slots(uint64_t bytes) {
-  uint32_t slots = 64;
+  uint32_t slots = 256; /* the longest event takes 74 */
   while (slots < PENSTOCK_RING_SLOTS_MAX && penstock_ring_bytes(slots * 2) <= bytes)
     slots *= 2;
   return slots;

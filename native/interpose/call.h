@@ -36,7 +36,7 @@
 #endif
 
 /* What is known of a descriptor.  All zero: nothing yet.  The interposer fills in `under` and `flags`; `quick`,
-   `record` and `pos` are the record stage's. */
+   `record` and `pos` are the record stage's, `told` is the catalog's. */
 struct penstock_fd {
   uint8_t known;    /* 0: not looked at yet */
   uint8_t under;    /* PENSTOCK_UNDER_* bits; 0: not under control */
@@ -46,6 +46,7 @@ struct penstock_fd {
   uint32_t record;  /* number of the file's slot on the board; 0: none yet */
   uint32_t opened;  /* grows with each open: tells a recycled number from the same one */
   uint64_t pos;     /* where the next read or write is believed to be */
+  uint32_t told;    /* catalog: epoch + 1 of the process that told its helper of this descriptor */
 };
 enum {
   PENSTOCK_FD_APPEND = 1,

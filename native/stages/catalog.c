@@ -4,7 +4,8 @@
 
    Invariants:
    1. BEFORE is on the ring ahead of the call: a process killed in between leaves what the helper has to look at.
-   2. Opens for reading, and reads and writes, tell nothing: the close of a descriptor that could write does.
+   2. Opens for reading and reads tell nothing.  A descriptor that can write is told of when a process gets it or first
+      writes to it, and again when that process closes it; who ends without closing leaves it open for the helper.
    3. A file is told by its name, and a closed one by its device and inode too: descriptors' numbers mean nothing to
       others.  A file that has no name any more is not told of. */
 #include <fcntl.h>
@@ -18,13 +19,16 @@ static bool may_change(int flags) { return (flags & O_ACCMODE) != O_RDONLY || fl
 
 static bool could_write(const struct penstock_call *c) { return c->entry && c->entry->flags & PENSTOCK_FD_WRITES; }
 
+/* Did this process (not one that it was forked from) tell of the descriptor? */
+static bool is_told(const struct penstock_fd *entry) { return entry->told == penstock_here.epoch + 1u; }
+
 /* What the call does to names and files; 0: nothing that the helper has to know. */
 static uint8_t what_of(const struct penstock_call *c) {
   switch (c->op) {
   case PENSTOCK_OP_OPEN:
     return c->does & PENSTOCK_DOES_OPEN && may_change(c->open_flags) ? PENSTOCK_EVENT_OPEN : 0;
   case PENSTOCK_OP_CLOSE:
-    return could_write(c) ? PENSTOCK_EVENT_CLOSE : 0;
+    return could_write(c) && is_told(c->entry) ? PENSTOCK_EVENT_CLOSE : 0;
   case PENSTOCK_OP_MMAP:
     return could_write(c) ? PENSTOCK_EVENT_MAP : 0;
   case PENSTOCK_OP_TRUNCATE:
@@ -51,15 +55,15 @@ static uint8_t what_of(const struct penstock_call *c) {
   }
 }
 
+static struct penstock_event event_of(uint8_t what, uint8_t flags) {
+  return (struct penstock_event){
+    .thread = (uintptr_t)__builtin_thread_pointer(), .pid = penstock_here.pid, .what = what, .flags = flags};
+}
+
 static void put(struct penstock_call *c, uint8_t what, uint8_t flags, bool named, uint64_t dev, uint64_t ino) {
-  struct penstock_event event = {
-    .thread = (uintptr_t)__builtin_thread_pointer(),
-    .dev = dev,
-    .ino = ino,
-    .pid = penstock_here.pid,
-    .what = what,
-    .flags = flags,
-  };
+  struct penstock_event event = event_of(what, flags);
+  event.dev = dev;
+  event.ino = ino;
   if (named && c->path && c->path_size <= PENSTOCK_EVENT_PATH_MAX)
     event.path_size = c->path_size;
   if (named && c->path2 && c->path2_size <= PENSTOCK_EVENT_PATH_MAX)
@@ -78,8 +82,28 @@ static bool identify(const struct penstock_call *c, uint64_t *dev, uint64_t *ino
   return st.st_nlink > 0;
 }
 
+/* A descriptor that this process has from elsewhere (inherited, received, copied) and can write to. */
+static void tell_of_descriptor(int fd, struct penstock_fd *entry) {
+  char path[PENSTOCK_EVENT_PATH_MAX];
+  int size = penstock_fd_path(fd, path, sizeof path);
+  struct penstock_event event = event_of(PENSTOCK_EVENT_OPEN, PENSTOCK_EVENT_DONE);
+  entry->told = penstock_here.epoch + 1u;
+  if (size <= 0)
+    return;
+  event.path_size = (uint16_t)size;
+  penstock_ring_put(penstock_here.ring, penstock_here.ring_slots, &event, path, NULL);
+}
+
+static void first_write(const struct penstock_call *c) {
+  struct penstock_fd *entry = c->fd2 >= 0 ? c->entry2 : c->entry;
+  if (entry && entry->flags & PENSTOCK_FD_WRITES && !is_told(entry))
+    tell_of_descriptor(c->fd2 >= 0 ? c->fd2 : c->fd, entry);
+}
+
 static enum penstock_answer before(struct penstock_call *c) {
   uint64_t dev = 0, ino = 0;
+  if (c->does & PENSTOCK_DOES_WRITE && penstock_here.ring)
+    first_write(c);
   uint8_t what = penstock_here.ring ? what_of(c) : 0;
   if (!what || !penstock_path(c) || (what == PENSTOCK_EVENT_CLOSE && !identify(c, &dev, &ino)))
     return PENSTOCK_GO;
@@ -90,6 +114,13 @@ static enum penstock_answer before(struct penstock_call *c) {
 /* The name is told again where libc made it up (mkstemp), and where the call went by another than was seen before. */
 static void after(struct penstock_call *c) {
   uint8_t what = penstock_here.ring ? what_of(c) : 0;
+  if (what == PENSTOCK_EVENT_OPEN && !c->failed && c->entry)
+    c->entry->told = penstock_here.epoch + 1u;
+  if (c->op == PENSTOCK_OP_DUP && !c->failed && could_write(c) && penstock_here.ring) {
+    struct penstock_fd *copy = penstock_fd_at((int)c->result);
+    if (copy && c->result != c->fd)
+      tell_of_descriptor((int)c->result, copy);
+  }
   if (!what || (!c->told && c->failed))
     return;
   bool named = !c->told || (c->does & PENSTOCK_DOES_OPEN && c->creates) || c->op == PENSTOCK_OP_MKDIR;

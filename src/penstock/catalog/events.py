@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the events of a run ask the catalog's helper to look at: pure bookkeeping over names.
+
+Each event comes twice: BEFORE its call, and DONE after it (native/board/ring.h).  Between the two a thread has one call.
+
+Invariants:
+1. Every name that a call may have changed is in `look` or in `later` from its BEFORE on, whether DONE comes or not.
+2. What is in `look` can be looked at now; in `later` is what may still change without a further event: files that are
+   open for writing, or mapped.  At the end all of `later` is to be looked at too.
+3. Nothing is read here: what is on the file system decides, not what an event said.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class What(IntEnum):
+    OPEN = 1
+    CLOSE = 2
+    CHANGE = 3
+    NAME = 4
+    GONE = 5
+    RENAME = 6
+    MAP = 7
+
+
+DONE, FAILED = 1, 2
+
+
+class Event(NamedTuple):
+    what: int
+    flags: int
+    pid: int
+    thread: int
+    dev: int
+    ino: int
+    path: bytes
+    path2: bytes
+
+
+class Move(NamedTuple):
+    old: bytes
+    new: bytes
+
+
+def parent(path: bytes) -> bytes:
+    """The folder of an absolute path."""
+    return path.rpartition(b"/")[0] or b"/"
+
+
+def is_below(path: bytes, folder: bytes) -> bool:
+    """Is it the folder or something in it?"""
+    return path == folder or path.startswith(folder.rstrip(b"/") + b"/")
+
+
+def moved(path: bytes, move: Move) -> bytes:
+    """What the path is called after the move."""
+    return move.new + path[len(move.old) :] if is_below(path, move.old) else path
+
+
+@dataclass
+class Watch:
+    """The books of one helper."""
+
+    doing: dict[tuple[int, int], Event] = field(default_factory=dict)
+    open: Counter[bytes] = field(default_factory=Counter)
+    mapped: set[bytes] = field(default_factory=set)
+    look: dict[bytes, None] = field(default_factory=dict)  # in order
+    moves: list[Move] = field(default_factory=list)  # names that were renamed, in order
+    made: set[bytes] = field(default_factory=set)  # names that were not there before: by mkdir and the like
+
+    def feed(self, event: Event) -> None:
+        key = (event.pid, event.thread)
+        if not event.flags & DONE:
+            if (unfinished := self.doing.pop(key, None)) is not None:
+                self._settle(unfinished)
+            self.doing[key] = event
+            return
+        began = self.doing.pop(key, None)
+        if began is not None and began.what != event.what:
+            self._settle(began)
+            began = None
+        if event.flags & FAILED:
+            if began is not None and began.what == What.CLOSE:
+                self._settle(began)
+            return
+        if event.path:
+            self._settle(event)
+        elif began is not None:
+            self._settle(began)
+
+    def _see(self, path: bytes) -> None:
+        self.look[path] = None
+
+    def _see_name(self, path: bytes) -> None:
+        self._see(path)
+        self._see(parent(path))
+
+    def _settle(self, event: Event) -> None:
+        path = event.path
+        if event.what == What.OPEN:
+            self.open[path] += 1
+            self._see(parent(path))
+        elif event.what == What.CLOSE:
+            self.open[path] -= 1
+            if self.open[path] <= 0:
+                del self.open[path]
+            self._see(path)
+        elif event.what == What.CHANGE:
+            self._see(path)
+        elif event.what == What.MAP:
+            self.mapped.add(path)
+        elif event.what == What.RENAME:
+            self._rename(Move(path, event.path2))
+        else:
+            self._see_name(path)
+            if event.what == What.NAME:
+                self.made.add(path)
+            if event.path2:
+                self._see(event.path2)
+
+    def _rename(self, move: Move) -> None:
+        """What is known under the old name goes on under the new one."""
+        self.moves.append(move)
+        self._see_name(move.old)
+        self._see_name(move.new)
+        for path in [p for p in self.open if is_below(p, move.old)]:
+            self.open[moved(path, move)] += self.open.pop(path)
+        for path in [p for p in self.mapped if is_below(p, move.old)]:
+            self.mapped.remove(path)
+            self.mapped.add(moved(path, move))
+
+    def take(self) -> tuple[list[Move], list[bytes]]:
+        """The moves since the last time, and what can be looked at now."""
+        moves, look = self.moves, list(self.look)
+        self.moves, self.look = [], {}
+        return moves, look
+
+    def finish(self) -> None:
+        """Nothing comes any more: all that was begun counts as done."""
+        for event in list(self.doing.values()):
+            self._settle(event)
+        self.doing.clear()
+        for path in self._later():
+            self._see(path)
+
+    def _later(self) -> Iterator[bytes]:
+        yield from self.open
+        yield from self.mapped
