@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the events of a run ask the catalog's helper to look at: pure bookkeeping over names.
 
-Each event comes twice: BEFORE its call, and DONE after it (native/board/ring.h).  Between the two a thread has one call.
+Each event comes twice: BEFORE its call, and DONE after it (native/board/ring.h).  Between them a thread has one call.
 
 Invariants:
 1. Every name that a call may have changed is in `look` or in `later` from its BEFORE on, whether DONE comes or not.
