@@ -54,7 +54,7 @@ enum {
   PENSTOCK_FD_INHERITED = 4, /* came from exec, SCM_RIGHTS or another unseen way: named by /proc/self/fd */
   PENSTOCK_FD_DEEP = 8,      /* a folder below which other rules hold than for itself */
   PENSTOCK_FD_NOT_ASYNC = 16, /* O_ASYNC was set by us, and cannot be taken back where nobody would be signalled */
-  PENSTOCK_FD_WRITES = 32,     /* open for writing, or so that it was created or cut */
+  PENSTOCK_FD_WRITES = 32,    /* open for writing, or so that it was created or cut */
 };
 
 /* What a call does to its file, besides being metadata; from calls.def.  Record goes by this, not by `op`. */

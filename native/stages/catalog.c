@@ -133,7 +133,7 @@ const struct penstock_stage penstock_catalog_stage = {
   .name = "catalog",
   .bit = PENSTOCK_STAGE_CATALOG,
   .under = PENSTOCK_UNDER_RECORD | PENSTOCK_UNDER_MOUNT,
-  .path_first = true,
+  .paths = PENSTOCK_PATHS_ALL,
   .before = before,
   .after = after,
 };
