@@ -3,6 +3,8 @@
 
 def test_it(testbed): (testbed.path / "file").write_text("on 4 OSTs of 2 OSS, the service model off")
 def test_it(make_testbed): bed = make_testbed(oss=3, osts=5, caching="posix", settings={"mds.threads": "1"})
+
+With settings={"model": "count"} requests take no time and are counted: bed.counted(), bed.counters(), bed.jobs().
 """
 
 import contextlib
@@ -10,12 +12,21 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from penstock.targets.lustre import job_rows
 from penstock.testbed import emulated
+
+
+class Counted(dict[str, int]):
+    """Counts by name; what is not there is 0."""
+
+    def __missing__(self, key: str) -> int:
+        return 0
 
 
 class Bed:
@@ -40,6 +51,34 @@ class Bed:
 
     def ask(self, line: str) -> str:
         return emulated.ask(self.folder, line)
+
+    def counters(self, client: int | None = None) -> "Counted":
+        """Requests by kind that reached the servers so far; what goes out in the background settles first."""
+        last, until = None, time.monotonic() + 10
+        while time.monotonic() < until:
+            now = Counted(emulated.counters(self.folder, client))
+            if now == last:
+                return now
+            last = now
+            time.sleep(0.02)
+        raise AssertionError("the counters do not come to rest")
+
+    @contextlib.contextmanager
+    def counted(self, client: int | None = None) -> "Iterator[Counted]":
+        """The requests meanwhile, filled at the end:  with bed.counted() as got: ...; got == {"enq:open": 1}"""
+        before, got = self.counters(client), Counted()
+        yield got
+        got.update({k: n - before[k] for k, n in self.counters(client).items() if n != before[k]})
+
+    def jobs(self) -> dict[str, dict[str, int]]:
+        """What the servers counted for each job id (job.var says what that is), all servers together."""
+        found: dict[str, dict[str, int]] = {}
+        for job, name, count in job_rows(
+            self.ask("param mdt.*.job_stats") + self.ask("param obdfilter.*.job_stats")
+        ):
+            row = found.setdefault(job, Counted())
+            row[name] = row.get(name, 0) + count
+        return found
 
     def status(self) -> emulated.Status:
         return emulated.status(self.folder)

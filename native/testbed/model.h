@@ -190,7 +190,7 @@ void model_mdt_use(struct model *m, int64_t inodes);
 /* ---- operating it: what the control socket passes on ---- */
 
 /* One line: `set KEY=VALUE`, `get [PREFIX]`, `fail ost.3`, `fail oss.1`, `fail mds`, `fail client.2`, `heal ...`,
- * `fill ost.4 95%`, `drop [CLIENT]` (all locks and caches), `flush [CLIENT]` (write back all dirty data, wait for it with
+ * `fill ost.4 95%`, `trouble` (what is not well), `drop [CLIENT]` (all locks and caches), `flush [CLIENT]` (write back all dirty data, wait for it with
  * `dirty`), `counters [CLIENT]`, `stats` (write the tree now), `prometheus`, `param NAME` (one file of the tree),
  * `write NAME VALUE` (set_param).  Text goes to `out`; 0 or -errno (then `out` has a sentence). */
 int model_command(struct model *m, const char *line, FILE *out);

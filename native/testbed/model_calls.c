@@ -107,6 +107,7 @@ static void lookup(struct build *b) {
   a->parent = call->parent;
   a->name = call->name;
   a->md = 0;
+  a->walked = false;
   if (call->result < 0) {
     a->what = ASKED_MISSING;
     if (missing_known(b->m, call)) {
@@ -144,8 +145,8 @@ static void getattr(struct build *b) {
     b->asked->what = ASKED_NOTHING;
     return;
   }
-  if (b->asked->ino == b->call->ino && walking(b, b->asked, b->asked->parent))
-    b->asked->stats++;
+  b->asked->walked = b->asked->ino == b->call->ino && walking(b, b->asked, b->asked->parent);
+  b->asked->stats += b->asked->walked;
   if (!(b->held->bits & HELD_ATTR))
     mds(b, 0, R_GETATTR, BIT(GETATTR));
   b->held->bits |= HELD_ATTR;
@@ -195,7 +196,18 @@ static void readlink_text(struct build *b) {
   b->held->bits |= HELD_LINK;
 }
 
+/* A client itself refuses ioctls and kinds of attributes that Lustre has not. */
+static bool refused_here(const struct model_call *call) {
+  return call->result == -ENOTTY || call->result == -EOPNOTSUPP;
+}
+
 static void getxattr(struct build *b) {
+  if (refused_here(b->call))
+    return;
+  if (b->asked->ino == b->call->ino && b->asked->walked) { /* that GETATTR was the kernel's, for permission, and no stat */
+    b->asked->walked = false;
+    b->asked->stats--;
+  }
   if (b->call->layout) {
     if (!(b->held->bits & (HELD_LAYOUT | HELD_STRIPES)))
       mds(b, 0, R_LAYOUT, 0);
@@ -208,6 +220,8 @@ static void getxattr(struct build *b) {
 }
 
 static void setxattr(struct build *b) {
+  if (refused_here(b->call))
+    return;
   struct request *r = mds(b, 0, R_SETATTR, BIT(SETXATTR));
   if (b->held->bits & (HELD_NAME | HELD_XATTR)) {
     callback(b);
@@ -342,6 +356,7 @@ static void readdir_call(struct build *b) {
     h->listed = 0;
     b->asked->scanned = b->call->ino;
     b->asked->stats = b->asked->ahead = b->asked->batches = 0;
+    b->asked->walked = false;
     if (!(h->bits & HELD_LIST)) {
       mds(b, 0, R_READDIR, 0);
       mds(b, 1, R_READPAGE, 0);
@@ -545,10 +560,12 @@ void rules(struct build *b) {
   b->asked->at = m->engine.now + 1;
   bool background = call->op == MODEL_CLOSE || call->op == MODEL_CLOSEDIR || call->op == MODEL_READ ||
                     call->op == MODEL_WRITE || call->internal;
-  if (!background && !continues(call, b->asked))
-    asked_settle(m, b->asked);
   if (call->ino && call->op != MODEL_STATFS && call->op != MODEL_LOOKUP)
     b->held = held_of(m, call->client, call->ino);
+  if (call->op == MODEL_GETXATTR && b->asked->ino == call->ino)
+    undo_glimpses(b); /* by a GETATTR for permission */
+  if (!background && !continues(call, b->asked))
+    asked_settle(m, b->asked);
   if (!b->held && !(call->op == MODEL_LOOKUP || call->op == MODEL_STATFS || about_names(call->op)))
     return;
   dispatch(b);

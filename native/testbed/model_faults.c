@@ -435,6 +435,35 @@ static int command_counters(struct command *c) {
   return 0;
 }
 
+/* What was made slow, full or dead, a line each. */
+static int command_trouble(struct command *c) {
+  struct model *m = c->m;
+  for (uint32_t i = 0; i < m->mdt_count; i++) {
+    const struct mdt *mdt = &m->mdts[i];
+    if (mdt->failed || mdt->wakes.slot)
+      fprintf(c->out, "mds.%u %s\n", i, mdt->failed ? "does not answer" : "is paused");
+    if (mdt->v[SET_mds_slowdown] > 1)
+      fprintf(c->out, "mds.%u needs %g times as long\n", i, mdt->v[SET_mds_slowdown]);
+  }
+  for (uint32_t i = 0; i < m->oss_count; i++)
+    if (m->osss[i].failed)
+      fprintf(c->out, "oss.%u does not answer\n", i);
+  for (uint32_t i = 0; i < m->ost_count; i++) {
+    const struct ost *ost = &m->osts[i];
+    for (int s = 0; s < STATES; s++)
+      if (atomic_load(&ost->state) & states[s].bit)
+        fprintf(c->out, "ost.%u is %s\n", i, states[s].name);
+    if (ost->ballast || atomic_load(&ost->state) & MODEL_OST_FULL)
+      fprintf(c->out, "ost.%u is filled to %.0f %%\n", i, 100 - 100.0 * (double)ost_free(ost) / (double)ost_total(ost));
+    if (ost->v[SET_ost_slowdown] > 1)
+      fprintf(c->out, "ost.%u needs %g times as long\n", i, ost->v[SET_ost_slowdown]);
+  }
+  for (uint32_t i = 0; i < MODEL_MAX_CLIENTS; i++)
+    if (m->clients[i].cut)
+      fprintf(c->out, "client.%u is cut off\n", i);
+  return 0;
+}
+
 static int command_prometheus(struct command *c) {
   metrics_prometheus(c->m, c->out);
   return 0;
@@ -453,24 +482,31 @@ static int command_write(struct command *c) {
 static const struct {
   const char *name;
   int (*run)(struct command *);
-} commands[] = {{"set", command_set},     {"get", command_get},     {"fail", command_fail},
-                {"heal", command_heal},   {"fill", command_fill},   {"drop", command_drop},
-                {"flush", command_flush}, {"dirty", command_dirty}, {"counters", command_counters},
-                {"param", command_param}, {"write", command_write}, {"prometheus", command_prometheus}};
+  bool changes; /* what the tree of statistics says */
+} commands[] = {{"set", command_set, true},       {"get", command_get, false},
+                {"fail", command_fail, true},     {"heal", command_heal, true},
+                {"fill", command_fill, true},     {"trouble", command_trouble, false},
+                {"drop", command_drop, false},    {"flush", command_flush, false},
+                {"dirty", command_dirty, false},  {"counters", command_counters, false},
+                {"param", command_param, false},  {"write", command_write, true},
+                {"prometheus", command_prometheus, false}};
 
-static int run_command(struct model *m, char *line, FILE *out) {
+#define VERBS "set, get, fail, heal, fill, trouble, drop, flush, dirty, counters, stats, prometheus, param, write"
+
+static int run_command(struct model *m, char *line, FILE *out, bool *ret_changed) {
   char *rest = NULL;
   char *verb = strtok_r(line, " \t\n", &rest);
   struct command c = {.m = m, .out = out};
   if (!verb)
-    return refuse(&c, "say what to do: set, get, fail, heal, fill, drop, flush, dirty, counters, stats, prometheus, param, write");
+    return refuse(&c, "say what to do: " VERBS);
   for (char *word; c.words < 3 && (word = strtok_r(NULL, c.words ? "\n" : " \t\n", &rest));)
     c.word[c.words++] = word;
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-    if (!strcmp(commands[i].name, verb))
+    if (!strcmp(commands[i].name, verb)) {
+      *ret_changed = commands[i].changes && m->set.v[SET_stats_period] > 0;
       return commands[i].run(&c);
-  return refuse(&c, "there is no command %s: %s", verb,
-                "set, get, fail, heal, fill, drop, flush, dirty, counters, stats, prometheus, param, write");
+    }
+  return refuse(&c, "there is no command %s: " VERBS, verb);
 }
 
 int model_command(struct model *m, const char *line, FILE *out) {
@@ -482,13 +518,16 @@ int model_command(struct model *m, const char *line, FILE *out) {
     return -ENOMEM;
   }
   int err = 0;
+  bool changed = false;
   if (!strcmp(copy, "stats")) { /* by itself: it writes files */
     err = tree_write(m);
   } else {
     model_enter(m);
-    err = run_command(m, copy, into);
+    err = run_command(m, copy, into, &changed);
     model_leave(m);
   }
+  if (changed && !err)
+    tree_write(m); /* whoever looks next finds it there; the thread that writes it each second tells of failures */
   fclose(into);
   fputs(text, out);
   free(text);

@@ -325,6 +325,7 @@ struct asked {
   struct jobid *who;
   uint64_t scanned;  /* folder that it has open and listed */
   uint32_t stats;    /* names of it that it asked for in a row */
+  bool walked;       /* the last GETATTR was counted as one of these */
   uint32_t ahead;    /* entries that the last batch still covers */
   uint32_t batches;
 };

@@ -104,6 +104,8 @@ static int change(struct server *s, uint64_t ino, const char *name, const void *
 static int kept(const char *name) {
   if (strlen(name) > 255)
     return -ERANGE;
+  if (strcmp(name, "security.selinux") == 0) /* as on a client without SELinux */
+    return -EOPNOTSUPP;
   bool ours = strncmp(name, "user.", 5) == 0 || strncmp(name, "trusted.", 8) == 0 || strncmp(name, "security.", 9) == 0;
   return ours ? 0 : -EOPNOTSUPP;
 }

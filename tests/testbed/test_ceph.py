@@ -198,12 +198,30 @@ def test_commands_as_a_user_types_them(lab: ceph.Status) -> None:
 
 
 def test_lab_by_command(folder: Path) -> None:
-    said = json.loads(penstock("testbed", "up", "--real", "ceph", "--osds", 1, "--dir", folder, "--json"))
-    assert said["mounted"]
-    assert Path(said["mount"], "x").write_text("y") == 1
-    penstock("testbed", "down", "--dir", folder)
-    assert not folder.exists()
-    assert not processes_naming(folder)
+    """As the guide types it: the lab in the usual place is the one that is meant."""
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "PWD": "/"}
+
+    def typed(*words: object) -> str:
+        command = [str(word) for word in (Path(sys.executable).with_name("penstock"), "testbed", *words)]
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, timeout=120, env=env, cwd="/"
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    lab = folder / "penstock" / "ceph"
+    try:
+        said = json.loads(typed("up", "--real", "ceph", "--osds", 1, "--json"))
+        assert said["mounted"]
+        assert Path(said["mount"], "x").write_text("y") == 1
+        assert f"CephFS is mounted at {lab}/mnt" in typed("status")
+        assert typed("status") == typed("status", "--dir", lab)
+        typed("down")
+        assert not lab.exists()
+    finally:
+        ceph.down(lab)
+        lab.parent.rmdir()
+    assert not processes_naming(lab)
 
 
 _WRITER = """

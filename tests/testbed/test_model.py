@@ -5,27 +5,23 @@ The kernel sends more and other requests than a Lustre client would (a LOOKUP fo
 permissions); the counters must be those observed on Lustre.
 """
 
-import contextlib
 import errno
+import fcntl
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from penstock.targets import lov
+from penstock.testbed import emulated
+
 pytestmark = pytest.mark.root
 
 MIB = 1 << 20
-
-
-class Counted(dict[str, int]):
-    """Requests by kind; those that are not there are 0."""
-
-    def __missing__(self, key: str) -> int:
-        return 0
 
 
 @pytest.fixture
@@ -34,36 +30,12 @@ def bed(make_testbed: Callable[..., object]) -> object:
     return make_testbed(oss=2, osts=4, settings={"model": "count", "job.var": "PENSTOCK_TEST_JOB"})
 
 
-def counters(bed) -> Counted:
-    rows = (line.split() for line in bed.ask("counters 0").splitlines())
-    return Counted({name: int(count) for name, count in rows})
-
-
-@contextlib.contextmanager
-def counted(bed) -> Iterator[Counted]:
-    """What clients sent meanwhile; filled at the end.  What goes out in the background settles first."""
-    before = settled(bed)
-    got = Counted()
-    yield got
-    after = settled(bed)
-    got.update({k: after[k] - before[k] for k in after if after[k] != before[k]})
-
-
-def settled(bed) -> Counted:
-    """Counters that no longer move: a file's last RELEASE comes after close returned."""
-    last = counters(bed)
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        time.sleep(0.02)
-        now = counters(bed)
-        if now == last:
-            return now
-        last = now
-    raise AssertionError("the counters do not come to rest")
-
-
 def cold(bed) -> None:
     bed.ask("drop")
+
+
+def until(done: Callable[[], bool]) -> None:
+    assert emulated._wait_until(done)
 
 
 def make(path: Path, size: int = 0) -> Path:
@@ -72,46 +44,169 @@ def make(path: Path, size: int = 0) -> Path:
     return path
 
 
-def test_placed_create_costs_what_it_costs_on_lustre(bed) -> None:
-    plain = bed.path / "plain"
-    plain.parent.stat()
-    with counted(bed) as got:
-        os.close(os.open(plain, os.O_CREAT | os.O_WRONLY))
-    assert got == {"enq:open": 1, "close": 1}
-
-    from penstock.targets import lov
-
-    template = lov.encode(lov.Lov(composite=False, parts=(lov.template(1, MIB, (2,), ""),)))
-    with counted(bed) as got:
-        fd = os.open(bed.path / "placed", os.O_CREAT | os.O_WRONLY | os.O_NOCTTY | os.O_ASYNC)
-        os.setxattr(fd, "lustre.lov", template)
-        os.close(fd)
-    assert got == {"enq:open": 2, "close": 2, "cancel": 1, "cb": 1}
+DELAY = os.O_NOCTTY | os.O_ASYNC
+SETSTRIPE = 0x4008669A
+ONE_ON_OST_2 = lov.encode(lov.Lov(composite=False, parts=(lov.template(1, MIB, (2,), ""),)))
 
 
-def test_stat_open_and_read_of_small_files(bed) -> None:
+def plain(path: Path, data: bytes = b"") -> None:
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY)
+    os.write(fd, data)
+    os.close(fd)
+
+
+def placed(path: Path, data: bytes = b"") -> None:
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY | DELAY)
+    os.setxattr(fd, "lustre.lov", ONE_ON_OST_2)
+    os.write(fd, data)
+    os.close(fd)
+
+
+def placed_by_ioctl(path: Path) -> None:
+    fd = os.open(path, os.O_CREAT | os.O_WRONLY | DELAY)
+    fcntl.ioctl(fd, SETSTRIPE, bytearray(ONE_ON_OST_2))
+    os.close(fd)
+
+
+def placed_by_reader(path: Path) -> None:
+    fd = os.open(path, os.O_CREAT | os.O_RDONLY)
+    os.setxattr(fd, "lustre.lov", ONE_ON_OST_2)
+    os.close(fd)
+
+
+def placed_by_name(path: Path) -> None:
+    os.mknod(path)
+    os.setxattr(path, "lustre.lov", ONE_ON_OST_2)
+    os.close(os.open(path, os.O_WRONLY))
+
+
+SET = {"enq:open": 2, "close": 2, "cancel": 1, "cb": 1}
+
+
+@pytest.mark.parametrize(
+    ("make_it", "words", "wanted"),
+    [
+        (plain, (), {"enq:open": 1, "close": 1}),
+        (plain, (b"x" * 4096,), {"enq:open": 1, "close": 1, "ext": 1}),
+        (placed, (), SET),
+        (placed, (b"x" * 4096,), {**SET, "enq:layout": 1, "enq:getxattr": 1, "ext": 1}),
+        (placed_by_ioctl, (), {**SET, "enq:layout": 1}),
+        (placed_by_reader, (), SET),
+        (placed_by_name, (), {**SET, "enq:getattr": 1, "reint": 1}),
+    ],
+)
+def test_placed_create_costs_what_it_costs_on_lustre(bed, make_it, words, wanted) -> None:
+    bed.path.stat()
+    with bed.counted(0) as got:
+        make_it(bed.path / "new", *words)
+    assert got == wanted
+
+
+def replaced(path: Path) -> None:
+    """As editors and writers of checkpoints do."""
+    fd = os.open(path.with_name("aside"), os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+    os.write(fd, b"y" * 4096)
+    os.fsync(fd)
+    os.close(fd)
+    path.with_name("aside").rename(path)
+
+
+def read_bare(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    os.read(fd, 4096)
+    os.close(fd)
+
+
+def tarred(path: Path) -> None:
+    subprocess.run(
+        ["tar", "-cf", "-", path], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    ("work", "wanted"),
+    [
+        (read_bare, {"enq:open": 1, "close": 1, "ext": 1, "read": 1}),
+        (lambda p: p.read_text(), {"enq:open": 1, "close": 1, "glimpse": 1, "read": 1}),
+        (tarred, {"enq:getattr": 1, "enq:open": 1, "cancel": 1, "close": 1, "glimpse": 1, "read": 1}),
+        (
+            lambda p: p.with_name("new").write_text("x" * 4096),
+            {"enq:open": 1, "close": 1, "glimpse": 1, "ext": 1, "ost:cancel": 1, "cb": 2},
+        ),
+        (
+            lambda p: replaced(p.with_name("old")),
+            {
+                "enq:open": 1,
+                "sync": 1,
+                "close": 1,
+                "reint": 1,
+                "ext": 1,
+                "write": 1,
+                "ost:sync": 1,
+                "destroy": 1,
+            },
+        ),
+    ],
+    ids=["open-read-close", "python-read", "tar", "python-write", "replace"],
+)
+def test_patterns_of_programs_cost_what_they_cost_on_lustre(bed, work, wanted) -> None:
+    file = make(bed.path / "cold", 4096)
+    bed.ask("flush")
+    bed.counters()
+    cold(bed)
+    bed.path.stat()
+    make(bed.path / "old", 4096)  # is known to the client
+    bed.ask("flush")
+    with bed.counted(0) as got:
+        work(file)
+    assert got == wanted
+
+
+def a_while_of_lustres() -> None:
+    """100 ms, after which a file that is opened again was not just closed; here a hundredth of that."""
+    began = time.monotonic()
+    until(lambda: time.monotonic() > began + 0.01)
+
+
+def test_cached_file_costs_its_open_and_close(bed) -> None:
+    bed.ask("set time.scale=0.01")
+    file = make(bed.path / "a", 4096)
+    a_while_of_lustres()
+    file.read_bytes()
+    a_while_of_lustres()
+    with bed.counted(0) as got:
+        file.read_bytes()
+    assert got == {"enq:open": 1, "cancel": 1, "close": 1}
+
+
+def test_stat_is_paid_once(bed) -> None:
     file = make(bed.path / "a", 4096)
     bed.ask("flush")
     cold(bed)
     bed.path.stat()
-    with counted(bed) as got:
+    with bed.counted(0) as got:
         file.stat()
     assert got == {"enq:getattr": 1, "glimpse": 1}
-    with counted(bed) as got:
+    with bed.counted(0) as got:
         file.stat()
     assert got == {}
-    cold(bed)
-    bed.path.stat()
-    with counted(bed) as got:
-        fd = os.open(file, os.O_RDONLY)
-        os.read(fd, 4096)
-        os.close(fd)
-    assert got == {"enq:open": 1, "close": 1, "ext": 1, "read": 1}
+
+
+def test_what_the_client_refuses_reaches_no_server(bed) -> None:
+    file = make(bed.path / "a", 4096)
+    fd = os.open(file, os.O_RDONLY)
+    with bed.counted(0) as got:
+        assert not os.isatty(fd)
+        for name in ("security.selinux", "system.posix_acl_access", "strange.name"):
+            with pytest.raises(OSError, match="not supported"):
+                os.getxattr(fd, name)
+    os.close(fd)
+    assert got == {}
 
 
 def test_writing_and_fsync(bed) -> None:
     bed.path.stat()
-    with counted(bed) as got:
+    with bed.counted(0) as got:
         fd = os.open(bed.path / "w", os.O_CREAT | os.O_WRONLY)
         for _ in range(16):
             os.write(fd, b"x" * MIB)
@@ -132,33 +227,69 @@ def test_metadata_calls(bed) -> None:
         ((bed.path / "g").unlink, {"enq:getattr": 1, "reint": 1, "destroy": 1}),
     ]
     for number, (call, wanted) in enumerate(rows):
-        with counted(bed) as got:
+        with bed.counted(0) as got:
             call()
         assert got == wanted, number
 
 
-def test_listing_with_stat_is_looked_ahead(bed) -> None:
+def walk(folder: Path, *calls: Callable[[str], object]) -> None:
+    """Calls on each name while the folder is open."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            for call in calls:
+                call(entry.path)
+
+
+def layout(path: str) -> None:
+    os.getxattr(path, "lustre.lov")
+
+
+def program(*words: object) -> None:
+    subprocess.run(list(map(str, words)), check=True, stdout=subprocess.DEVNULL, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("work", "ahead", "enqueues", "glimpses"),
+    [
+        (lambda d: walk(d, os.lstat), True, 8, 300),
+        (lambda d: walk(d, os.lstat, layout), True, 8, 300),  # the layout is free
+        (lambda d: program("ls", "-l", d), True, 10, 300),
+        (lambda d: walk(d, layout), False, 303, 0),
+        (lambda d: [p.lstat() for p in sorted(d.iterdir())], False, 303, 300),  # the folder is closed
+        (lambda d: program("find", d, "-type", "f"), False, 5, 0),
+    ],
+    ids=["lstat", "lstat and layout", "ls -l", "layout alone", "after closedir", "find -type f"],
+)
+def test_looking_through_a_folder(bed, work, ahead, enqueues, glimpses) -> None:
     folder = bed.path / "many"
     folder.mkdir()
     for i in range(300):
         make(folder / f"file{i}", 10)
     bed.ask("flush")
+    bed.counters()
     cold(bed)
     bed.path.stat()
-    with counted(bed) as got:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                entry.stat(follow_symlinks=False)
-    assert got["enq:open"] + got["enq:getattr"] + got["enq:readdir"] <= 8
-    assert 7 <= got["batch"] <= 14
-    assert got["glimpse"] == 300
+    with bed.counted(0) as got:
+        work(folder)
+    assert (7 <= got["batch"] <= 14) if ahead else got["batch"] == 0
+    asked = got["enq:open"] + got["enq:getattr"] + got["enq:readdir"]
+    assert asked <= enqueues
+    assert enqueues < 100 or asked >= 299
+    assert got["glimpse"] == glimpses
+    assert got["enq:layout"] + got["enq:getxattr"] == 0
+
+
+def test_looking_ahead_can_be_turned_off(bed) -> None:
+    bed.ask("set client.statahead=0")
+    for i in range(30):
+        make(bed.path / f"file{i}", 10)
+    bed.ask("flush")
+    bed.counters()
     cold(bed)
-    bed.path.stat()
-    with counted(bed) as got:
-        for path in sorted(folder.iterdir()):  # all of the listing first
-            path.lstat()
+    with bed.counted(0) as got:
+        walk(bed.path, os.lstat)
     assert got["batch"] == 0
-    assert got["enq:getattr"] >= 299
+    assert got["enq:getattr"] >= 30
 
 
 def test_jobs_are_told_apart(bed) -> None:
@@ -180,16 +311,10 @@ def test_jobs_are_told_apart(bed) -> None:
     ]
     assert [process.wait(60) for process in running] == [0, 0]
     bed.ask("flush")
-    settled(bed)
-    said = bed.ask("param mdt.*.job_stats") + bed.ask("param obdfilter.*.job_stats")
-    from penstock.targets.lustre import job_rows
-
+    bed.counters()
+    found = bed.jobs()
     for job in jobs:
-        sums: dict[str, int] = {}
-        for name, counter, count in job_rows(said):
-            if name == job:
-                sums[counter] = sums.get(counter, 0) + count
-        assert {k: sums[k] for k in ("mknod", "open", "close", "write", "write_bytes")} == {
+        assert {k: found[job][k] for k in ("mknod", "open", "close", "write", "write_bytes")} == {
             "mknod": 50,
             "open": 50,
             "close": 50,
@@ -199,8 +324,6 @@ def test_jobs_are_told_apart(bed) -> None:
 
 
 def test_faults_reach_programs(bed) -> None:
-    from penstock.targets import lov
-
     template = lov.encode(lov.Lov(composite=False, parts=(lov.template(1, MIB, (3,), ""),)))
     fd = os.open(bed.path / "f", os.O_CREAT | os.O_RDWR | os.O_NOCTTY | os.O_ASYNC)
     os.setxattr(fd, "lustre.lov", template)

@@ -217,6 +217,29 @@ def test_the_command_as_a_user_types_it(tmp_path):
         state = json.loads(run("status", "--dir", at, "--json"))
         assert [m["path"] for m in state["mounts"]] == [at, str(tmp_path / "two")]
         run("umount", str(tmp_path / "two"))
+        for words in (
+            ("set", "ost.7.slowdown=10", "mds.pause=2s"),
+            ("fail", "ost.3"),
+            ("fill", "ost.4", "95%"),
+        ):
+            assert run(*words, "--dir", at) == ""
+        said = run("status", "--dir", at)
+        for line in (
+            "ost.7 needs 10 times as long",
+            "ost.3 is dead",
+            "ost.4 is filled to 95 %",
+            "mds.0 is paused",
+        ):
+            assert f"trouble   {line}" in said
+        rows = json.loads(
+            subprocess.run(
+                [penstock, "targets", at, "--json"], capture_output=True, check=True, timeout=60
+            ).stdout
+        )["targets"]
+        assert [row["state"] for row in rows] == ["up"] * 3 + ["down"] + ["up"] * 11  # at once
+        assert rows[4]["free_bytes"] < 0.06 * rows[4]["size_bytes"]
+        run("heal", "all", "--dir", at)
+        assert "trouble" not in run("status", "--dir", at)
         assert run("up", "--dir", at, status=11).count("\n") == 1
     finally:
         run("down", "--dir", at, "--purge")

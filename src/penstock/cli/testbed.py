@@ -74,13 +74,13 @@ CACHING = "contention: every call and byte reaches the server; posix: close-to-o
 def run(args: argparse.Namespace) -> int:
     if args.what == "up":
         return up(args)
-    if args.dir and _is_ceph(args.dir):
-        return ceph(args)
     from penstock.testbed import emulated
 
     if args.what == "umount":
         emulated.unmount(args.where, args.force)
         return 0
+    if lab := _lab_meant(args.dir):
+        return ceph(args, lab)
     folder = emulated.find(args.dir)
     if args.what == "mount":
         client = emulated.mount_more(folder, args.where, _common.note)
@@ -129,7 +129,7 @@ def up(args: argparse.Namespace) -> int:
     import os
 
     if args.real:
-        return ceph(args)
+        return ceph(args, args.dir or _default_lab())
     from penstock.testbed import emulated
 
     given = {k: v for k in ("mds", "oss", "osts", "fsname") if (v := getattr(args, k)) is not None}
@@ -167,6 +167,7 @@ def show(state: "Status", as_json: bool) -> None:
                 **shape._asdict(),
                 "targets": shape.targets,
                 "mounts": [{"client": c.number, "path": c.path} for c in state.clients],
+                "trouble": list(state.trouble),
             }
         )
         return
@@ -177,26 +178,47 @@ def show(state: "Status", as_json: bool) -> None:
     print(f"{shape.fsname}: {size}; {state.inodes} inodes; caching {state.caching}; process {state.pid}")
     for client in state.clients:
         print(f"client {client.number}  {client.path}")
+    for line in state.trouble:
+        print(f"trouble   {line}")
 
 
 # The real ones
 
 
-def _is_ceph(where: str) -> bool:
-    from pathlib import Path
-
-    return Path(where, "ceph.conf").exists()
-
-
-def ceph(args: argparse.Namespace) -> int:
-    """The same words for the CephFS lab."""
+def _default_lab() -> str:
     import os
 
-    from penstock.base.errors import PenstockError, UsageError
-    from penstock.testbed import ceph as lab
+    from penstock.base import places
+
+    return f"{places.runtime_dir(os.environ)}/ceph"
+
+
+def _lab_meant(directory: str | None) -> str | None:
+    """The CephFS lab that is meant: by --dir, by the folder we are in, or the one where none was named."""
+    import os
+
+    from penstock.base.errors import UsageError
     from penstock.testbed import emulated
 
-    where = args.dir or os.path.dirname(emulated.default_dir(os.environ)) + "/ceph"  # noqa: PTH120
+    def is_lab(where: str) -> bool:
+        return os.path.exists(f"{where}/ceph.conf")  # noqa: PTH110 - a string in, as typed
+
+    if directory:
+        return directory if is_lab(directory) else None
+    lab = _default_lab()
+    here = os.environ.get("PWD") or "/"
+    if not is_lab(lab) or any(f"{here}/".startswith(f"{m.path}/") for m in emulated.mounts()):
+        return None
+    if emulated.mounts() and not f"{here}/".startswith(f"{lab}/"):
+        raise UsageError(f"a testbed and a CephFS lab ({lab}) are up; name one with --dir")
+    return lab
+
+
+def ceph(args: argparse.Namespace, where: str) -> int:
+    """The same words for the CephFS lab."""
+    from penstock.base.errors import PenstockError, UsageError
+    from penstock.testbed import ceph as lab
+
     if args.what == "up":
         if why := lab.missing():
             raise PenstockError(why)

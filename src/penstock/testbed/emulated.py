@@ -73,6 +73,8 @@ class Status(NamedTuple):
     pid: int
     inodes: int
     clients: tuple[Client, ...]
+    trouble: tuple[str, ...] = ()
+    """What was made slow, full or dead."""
 
 
 # Where things are
@@ -207,7 +209,15 @@ def status(folder: str) -> Status:
             clients.append(Client(int(number), path, int(agreed, 16), int(offered, 16)))
         else:
             rows[key] = value
-    return Status(folder, True, shape, rows["caching"], int(rows["pid"]), int(rows["inodes"]), tuple(clients))
+    trouble = tuple(ask(folder, "trouble").splitlines())
+    numbers = (int(rows["pid"]), int(rows["inodes"]))
+    return Status(folder, True, shape, rows["caching"], *numbers, tuple(clients), trouble)
+
+
+def counters(folder: str, client: int | None = None) -> dict[str, int]:
+    """How many requests of each kind reached the servers, from one client or all; kinds as on the guide's page."""
+    rows = ask(folder, f"counters {'' if client is None else client}".strip()).splitlines()
+    return {kind: int(count) for kind, _, count in (row.rpartition(" ") for row in rows)}
 
 
 # Up
