@@ -16,11 +16,13 @@ from pathlib import Path
 from benchmarks.frame import ROUNDS, TOP, Row, short
 
 RESULTS = TOP / "benchmarks" / "results"
-NOT_TABLES = {"__init__", "__main__", "frame"}
+NOT_TABLES = {"frame"}  # nor those whose names begin with an underscore
 
 
 def names() -> list[str]:
-    return sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem not in NOT_TABLES)
+    return sorted(
+        p.stem for p in Path(__file__).parent.glob("*.py") if p.stem not in NOT_TABLES and p.stem[0] != "_"
+    )
 
 
 def words(*command: str) -> str:

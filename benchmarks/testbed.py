@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the testbed's server costs with its model off and nothing cached, against the least striped file system.
+"""What the testbed's server costs with its model off and nothing cached, against the least striped file system; what
+clients see of its model, against theory (_service.py); how long it and the CephFS lab need to come up.
 
 CPU time of client and server together, stores on a tmpfs, one thread, in turn.
 """
@@ -10,11 +11,11 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import frame
+from benchmarks import _service, frame
 from benchmarks.frame import Row, at_most, compiled, cpu_s_of, interleave, number, over, scratch, seen
-from penstock.testbed import emulated
+from penstock.testbed import ceph, emulated
 
-TITLE = "testbed: CPU of a call, model off, nothing cached"
+TITLE = "testbed: CPU of a call with the model off and nothing cached; the model against theory"
 FILES = 400
 BYTES = 48 << 20
 NAMES = ("create", "stat", "open", "unlink")
@@ -64,6 +65,30 @@ def start_s() -> float:
     return took
 
 
+def lab_s() -> float:
+    """Seconds until a CephFS of three OSDs is up and was tried."""
+    where = scratch()
+    began = time.monotonic()
+    ceph.up(where, osds=3)
+    took = time.monotonic() - began
+    ceph.down(where)
+    return took
+
+
+def starts(rounds: int) -> list[Row]:
+    turns = range(min(rounds, STARTS))
+    rows = [at_most("15 OSTs up and mounted", [start_s() for _ in turns], "s", 1)]
+    if why := ceph.missing():
+        print(f"bench: testbed: no CephFS lab: {why}", file=sys.stderr)
+        return rows
+    return [*rows, at_most("CephFS of 3 OSDs up and tried", [lab_s() for _ in turns], "s", 10)]
+
+
+def looked_up(point: Path, clients: Path) -> float:
+    """Names a second that four clients look up on the floor."""
+    return number([clients, "names", 1, *[point] * 4])
+
+
 def names(calls: Path, places: dict[str, Place], rounds: int) -> dict[tuple[str, str], list[float]]:
     """Calls on names: a round is a life of its files, so cells go in order and only places take turns."""
     lives = {kind: (lambda k=kind: life(calls, places[k], got, k)) for kind in places}
@@ -110,5 +135,5 @@ def rows(rounds: int) -> list[Row]:
             table.append(seen(f"{cell}: penstock / floor", ratio, "×", against=against))
         else:
             table.append(at_most(f"{cell}: penstock / floor", ratio, "×", bound, against=against))
-    starts = [start_s() for _ in range(min(rounds, STARTS))]
-    return [*table, at_most("15 OSTs up and mounted", starts, "s", 1)]
+    model = _service.rows(rounds, lambda clients: looked_up(small["floor"].path, clients))
+    return [*table, *model, *starts(rounds)]

@@ -7,6 +7,7 @@ permissions); the counters must be those observed on Lustre.
 
 import errno
 import fcntl
+import mmap
 import os
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from pathlib import Path
 import pytest
 
 from penstock.targets import lov
+from penstock.targets.driver import driver_for
+from penstock.targets.layouts import wish
 from penstock.testbed import emulated
 
 pytestmark = pytest.mark.root
@@ -190,6 +193,50 @@ def test_stat_is_paid_once(bed) -> None:
     with bed.counted(0) as got:
         file.stat()
     assert got == {}
+
+
+def test_file_is_closed_once_however_many_hold_it(bed) -> None:
+    """FUSE tells of each close of a duplicate, and of the last one once more."""
+    bed.path.stat()
+    with bed.counted(0) as got:
+        fd = os.open(bed.path / "a", os.O_CREAT | os.O_WRONLY)
+        more = [os.dup(fd), os.dup(fd)]
+        child = subprocess.Popen(["true"], pass_fds=[fd])
+        assert child.wait(30) == 0
+        for each in (fd, *more):
+            os.close(each)
+    assert got == {"enq:open": 1, "close": 1}
+
+
+def test_truncating_open_costs_what_it_costs_on_lustre(bed) -> None:
+    file = make(bed.path / "a", 4096)
+    bed.ask("flush")
+    bed.counters()
+    cold(bed)
+    bed.path.stat()
+    with bed.counted(0) as got:
+        os.close(os.open(file, os.O_WRONLY | os.O_TRUNC))
+    wanted = {"enq:open": 1, "enq:layout": 1, "enq:getxattr": 1, "reint": 1, "close": 1, "ext": 1, "punch": 1}
+    assert got == wanted
+
+
+@pytest.mark.parametrize("direct", [0, os.O_DIRECT])
+def test_every_byte_is_counted_once_however_the_kernel_cuts_it(bed, direct) -> None:
+    """Requests of 3 MiB that do not begin at a page of memory, from two clients, over four stripes."""
+    other = bed.more("node2")
+    driver_for(bed.path).create(str(bed.path / "f"), wish(4, MIB))
+    room = mmap.mmap(-1, 4 * MIB)
+    for number, top in enumerate((bed.path, other)):
+        fd = os.open(top / "f", os.O_WRONLY | direct)
+        skew = 0 if direct else 4095
+        for i in range(4):
+            at = (number * 4 + i) * 3 * MIB
+            assert os.pwrite(fd, memoryview(room)[skew : skew + 3 * MIB], at) == 3 * MIB
+        os.fsync(fd)
+        os.close(fd)
+    text = bed.ask("param obdfilter.*.stats")
+    written = sum(int(row.split()[6]) for row in text.splitlines() if "write_bytes" in row)
+    assert written == 2 * 4 * 3 * MIB
 
 
 def test_what_the_client_refuses_reaches_no_server(bed) -> None:

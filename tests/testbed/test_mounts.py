@@ -65,6 +65,45 @@ def test_the_kernel_queues_nothing(testbed):
             subprocess.run(["umount", where], check=True, timeout=10)
 
 
+def test_calls_of_one_client_in_one_folder_are_in_flight_together(make_testbed):
+    """Else the kernel would queue and not the model."""
+    bed = make_testbed(settings={"model": "on"})
+
+    def waiting() -> int:
+        rows = [
+            row
+            for row in bed.ask("prometheus").splitlines()
+            if 'server_waiting{fs="pfs",server="mds0"' in row
+        ]
+        return int(rows[0].split()[-1])
+
+    bed.path.stat()
+    bed.ask("fail mds")
+    threads = [threading.Thread(target=(bed.path / f"missing{i}").exists) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    try:
+        until(lambda: waiting() == 8)
+    finally:
+        bed.ask("heal mds")
+        for thread in threads:
+            thread.join(60)
+
+
+def test_the_server_stands_outside_of_its_mounts(make_testbed, monkeypatch):
+    """Else it would wait for itself: its folder, its log and what is preloaded into it are no file of its own."""
+    monkeypatch.setenv("LD_PRELOAD", "")
+    bed = make_testbed()
+    monkeypatch.chdir(bed.path)
+    pid = bed.status().pid
+    assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
+    assert b"LD_PRELOAD" not in Path(f"/proc/{pid}/environ").read_bytes()
+    held = [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
+    assert not [path for path in held if path.startswith(f"{bed.path}/")]
+    assert os.statvfs(bed.path).f_blocks
+    monkeypatch.chdir("/")
+
+
 def test_the_mount_says_what_it_is(testbed):
     mine = next(m for m in emulated.mounts() if m.path == str(testbed.path))
     assert mine.folder == testbed.folder

@@ -2,8 +2,11 @@
 """The testbed against a plain folder: random operations give the same results, errors and trees."""
 
 import errno
+import fcntl
+import mmap
 import os
 import stat
+import struct
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -22,7 +25,7 @@ MODES = st.sampled_from([0o600, 0o644, 0o755, 0o4755, 0o2775])
 TIMES = st.integers(-(10**9), 4 * 10**9)
 XATTRS = st.sampled_from(["user.a", "user.longer"])
 
-CASES = [("contention", 20), ("posix", 20)]
+CASES = [("contention", 30), ("posix", 30)]
 
 
 def outcome(call, *args: Any) -> Any:
@@ -231,6 +234,58 @@ class Pair(RuleBasedStateMachine):
             return (s.st_size, s.st_nlink, s.st_mode)
 
         self.both_open(seen, which)
+
+    @rule(name=NAMES, flags=st.sampled_from([0, os.O_TRUNC, os.O_NOFOLLOW]))
+    def create_exclusively(self, name: str, flags: int) -> None:
+        self.both(lambda p: os.close(os.open(p, os.O_WRONLY | os.O_CREAT | os.O_EXCL | flags)), Path(name))
+
+    @rule(name=NAMES)
+    def read_mapped(self, name: str) -> None:
+        def work(path: Path) -> bytes:
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                if not stat.S_ISREG(os.fstat(fd).st_mode) or not os.fstat(fd).st_size:
+                    return b""
+                with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as view:
+                    return bytes(view)
+            finally:
+                os.close(fd)
+
+        self.both(work, Path(name))
+
+    @rule(name=NAMES)
+    def writing_moves_the_times(self, name: str) -> None:
+        """But not backwards, and reading nothing moves none."""
+
+        def work(path: Path) -> tuple[bool, bool, bool]:
+            fd = os.open(path, os.O_RDWR)
+            try:
+                os.utime(fd, ns=(1, 1))
+                before = os.fstat(fd)
+                os.pwrite(fd, b"t", 0)
+                after = os.fstat(fd)
+                os.utime(fd, ns=(2, 2))
+                again = os.fstat(fd)
+            finally:
+                os.close(fd)
+            return after.st_mtime_ns > 10**18, after.st_ctime_ns >= before.st_ctime_ns, again.st_mtime_ns == 2
+
+        self.both(work, Path(name))
+
+    @rule(which=st.integers(0, 5), kind=st.sampled_from([fcntl.LOCK_EX, fcntl.LOCK_SH, fcntl.LOCK_UN]))
+    def lock_whole(self, which: int, kind: int) -> None:
+        self.both_open(lambda fd: fcntl.flock(fd, kind | fcntl.LOCK_NB), which)
+
+    @rule(
+        which=st.integers(0, 5),
+        kind=st.sampled_from([fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK]),
+        start=st.integers(0, 20),
+        length=st.integers(0, 20),
+    )
+    def lock_range(self, which: int, kind: int, start: int, length: int) -> None:
+        """Of the open file, not of the process: all descriptors are this process's."""
+        asked = struct.pack("hhqqi4x", kind, os.SEEK_SET, start, length, 0)
+        self.both_open(lambda fd: fcntl.fcntl(fd, fcntl.F_OFD_SETLK, asked) and None, which)
 
     @invariant()
     def trees_are_equal(self) -> None:
