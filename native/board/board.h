@@ -13,10 +13,10 @@
    2. `control` is complete before its name exists (made aside, linked into place); its magic is written last.
    3. `usage` is mapped once at control.usage_max_bytes; nothing past control.usage_bytes is touched: the agent has
       allocated that much (posix_fallocate), so no access is a SIGBUS on a full tmpfs.
-   4. `usage` is a head, a table of claims (one a chunk), and chunks; a chunk is an array of slots and nothing else.  A
-      process claims a chunk with one compare-and-swap in the table and alone writes what is in it; nothing needs a
-      lock, and a process killed anywhere leaves a readable board, in which at most one operation a thread is missing
-      or half written.
+   4. `usage` is a head, a table of claims (one a chunk), the words of limits.h, and chunks; a chunk is an array of
+      slots and nothing else.  A process claims a chunk with one compare-and-swap in the table and alone writes what is
+      in it; nothing needs a lock, and a process killed anywhere leaves a readable board, in which at most one operation
+      a thread is missing or half written.
    5. A slot counts only when its `seq` is its chunk's.  Chunks of dead processes come back: the agent, which never
       writes `usage`, notes in control.freed[chunk] the seq that it has harvested; a claimer may take a chunk whose seq
       stands there.
@@ -38,6 +38,7 @@ enum {
   PENSTOCK_CHUNK_BYTES = PENSTOCK_SLOT_BYTES * PENSTOCK_CHUNK_SLOTS,
   PENSTOCK_USAGE_HEAD_BYTES = 4096,
   PENSTOCK_CHUNKS_MAX = 65536, /* 1 GiB */
+  PENSTOCK_USAGE_LIMITS_BYTES = 480 << 10, /* of limits.h, between the claims and the chunks */
   PENSTOCK_OPS_MAX = 72,       /* calls.def may name so many operations */
   PENSTOCK_OPS_SLOTS = 4,
   PENSTOCK_PREFIXES_MAX = 64,
@@ -274,7 +275,10 @@ _Static_assert(PENSTOCK_SLOT_BYTES % PENSTOCK_LINE == 0, "slots begin on lines")
 
 static inline uint64_t penstock_chunk_offset(uint64_t chunk_count, uint64_t chunk) {
   uint64_t table = PENSTOCK_USAGE_HEAD_BYTES + chunk_count * sizeof(struct penstock_claim);
-  return (table + 4095) / 4096 * 4096 + chunk * PENSTOCK_CHUNK_BYTES;
+  return (table + 4095) / 4096 * 4096 + PENSTOCK_USAGE_LIMITS_BYTES + chunk * PENSTOCK_CHUNK_BYTES;
+}
+static inline uint64_t penstock_usage_limits_offset(uint64_t chunk_count) {
+  return penstock_chunk_offset(chunk_count, 0) - PENSTOCK_USAGE_LIMITS_BYTES;
 }
 
 /* How many chunks lie wholly in so many bytes of `usage`. */

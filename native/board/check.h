@@ -32,3 +32,16 @@ static inline const char *penstock_usage_wrong(const struct penstock_usage *usag
     return "it belongs to another board";
   return NULL;
 }
+
+/* Where a section of a kind and version lies in control; NULL: there is none that is whole, aligned and at least so
+   large.  `bytes`: as above. */
+static inline const void *penstock_control_section(const struct penstock_control *control, uint64_t bytes, uint32_t kind,
+                                                   uint32_t version, uint64_t least) {
+  for (int i = 0; i < PENSTOCK_SECTIONS_MAX; i++) {
+    struct penstock_section s = control->sections[i];
+    if (s.kind == kind && s.version == version && s.size_bytes >= least && s.size_bytes <= bytes &&
+        s.offset_bytes <= bytes - s.size_bytes && s.offset_bytes % PENSTOCK_LINE == 0)
+      return (const char *)control + s.offset_bytes;
+  }
+  return (const void *)0;
+}

@@ -12,9 +12,17 @@
 #include <time.h>
 #include <unistd.h>
 #include "board/check.h"
+#include "board/limits.h"
 #include "board/ring.h"
 
-enum { STEP_BYTES = 4 << 20, DEFAULT_MAX_BYTES = 64 << 20, DEFAULT_FILES_MAX = 16384, DEFAULT_RING_BYTES = 4 << 20, DEFAULT_SAMPLE_EVERY = 128 };
+enum {
+  STEP_BYTES = 4 << 20,
+  DEFAULT_MAX_BYTES = 64 << 20,
+  DEFAULT_FILES_MAX = 16384,
+  DEFAULT_RING_BYTES = 4 << 20,
+  DEFAULT_SAMPLE_EVERY = 128,
+  CONTROL_MAX_BYTES = 4 << 20,
+};
 
 static const char *const NOISE[] = {
   "/proc", "/sys", "/dev", "/etc", "/run", "/usr", "/bin", "/sbin", "/boot", "/lib", "/lib32", "/lib64", "/libx32",
@@ -110,6 +118,57 @@ int penstock_board_grow(struct penstock_board *board) {
     return error;
   __atomic_store_n(&board->control->usage_bytes, more, __ATOMIC_RELEASE);
   return 1;
+}
+
+/* ---- sections ---- */
+
+static uint64_t on_line(uint64_t bytes) { return (bytes + PENSTOCK_LINE - 1) / PENSTOCK_LINE * PENSTOCK_LINE; }
+
+static bool is_limits(const struct penstock_board_part *part) { return part->kind == PENSTOCK_SECTION_LIMITS; }
+
+/* All of control: its head, freed[], limits, and what the plan brings. */
+static uint64_t control_bytes(const struct penstock_board_plan *plan, uint32_t chunk_count) {
+  uint64_t bytes = on_line(sizeof(struct penstock_control) + chunk_count * sizeof(uint32_t));
+  bytes += on_line(sizeof(struct penstock_limits_control));
+  for (uint32_t i = 0; i < plan->part_count; i++)
+    bytes += is_limits(&plan->parts[i]) ? 0 : on_line(plan->parts[i].bytes);
+  return bytes;
+}
+
+static void *add_section(struct penstock_control *control, uint32_t number, uint64_t *at, uint32_t kind, uint32_t version,
+                         uint64_t bytes) {
+  control->sections[number] = (struct penstock_section){kind, version, *at, bytes};
+  void *section = (char *)control + *at;
+  *at += on_line(bytes);
+  return section;
+}
+
+/* Limits are always there, perhaps empty. */
+static int fill_sections(struct penstock_control *control, const struct penstock_board_plan *plan, uint64_t now_ns) {
+  uint64_t at = on_line(sizeof *control + control->chunk_count * sizeof(uint32_t));
+  uint64_t carry[PENSTOCK_BUCKETS_MAX] = {0};
+  uint32_t number = 0;
+  struct penstock_limits_control *limits = add_section(control, number++, &at, PENSTOCK_SECTION_LIMITS,
+                                                       PENSTOCK_LIMITS_VERSION, sizeof *limits);
+  penstock_limits_begin(limits, penstock_usage_limits_offset(control->chunk_count));
+  for (uint32_t i = 0; i < plan->part_count; i++) {
+    const struct penstock_board_part *part = &plan->parts[i];
+    if (!is_limits(part))
+      memcpy(add_section(control, number++, &at, part->kind, part->version, part->bytes), part->data, part->bytes);
+    else if (penstock_limits_wrong(part->data, part->bytes))
+      return -EINVAL;
+    else {
+      uint32_t under = penstock_limits_under(plan->prefixes, plan->prefix_count);
+      penstock_limits_apply(limits, part->data, under, now_ns, carry);
+      control->stages |= limits->count ? PENSTOCK_STAGE_LIMIT : 0;
+    }
+  }
+  return 0;
+}
+
+void *penstock_board_section(const struct penstock_board *board, uint32_t kind, uint32_t version, uint64_t least) {
+  const void *section = penstock_control_section(board->control, board->control_bytes, kind, version, least);
+  return section ? (char *)board->control + ((const char *)section - (const char *)board->control) : NULL;
 }
 
 /* ---- making one ---- */
@@ -234,7 +293,9 @@ static int make_files(int folder, const struct penstock_board_plan *plan, struct
     return error;
   board->control = map;
   fill_control(board->control, plan, board, nonce, bytes);
-  error = penstock_board_rules(board, plan->prefixes, plan->prefix_count);
+  error = fill_sections(board->control, plan, (uint64_t)clock_ns(CLOCK_MONOTONIC));
+  if (!error)
+    error = penstock_board_rules(board, plan->prefixes, plan->prefix_count);
   if (!error)
     __atomic_store_n(&board->control->magic, PENSTOCK_CONTROL_MAGIC, __ATOMIC_RELEASE);
   return error;
@@ -264,8 +325,8 @@ int penstock_board_create(const char *folder, const struct penstock_board_plan *
   struct penstock_board board = {.usage = -1};
   board.chunk_count = chunks_for(plan->usage_max_bytes ? plan->usage_max_bytes : DEFAULT_MAX_BYTES);
   board.usage_max_bytes = penstock_chunk_offset(board.chunk_count, board.chunk_count);
-  board.control_bytes = sizeof(struct penstock_control) + board.chunk_count * sizeof(uint32_t);
-  if (board.chunk_count == 0)
+  board.control_bytes = control_bytes(plan, board.chunk_count);
+  if (board.chunk_count == 0 || plan->part_count >= PENSTOCK_SECTIONS_MAX || board.control_bytes > CONTROL_MAX_BYTES)
     return -EINVAL;
   if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random ||
       snprintf(aside, sizeof aside, "%s.%016llx", folder, (unsigned long long)random) >= (int)sizeof aside)
@@ -297,7 +358,7 @@ int penstock_board_open(const char *folder, struct penstock_board *ret_board) {
   struct stat st;
   void *map = NULL;
   int error = fstatat(fd, "control", &st, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
-  if (!error && (st.st_size < (off_t)sizeof(struct penstock_control) || st.st_size > 1 << 20))
+  if (!error && (st.st_size < (off_t)sizeof(struct penstock_control) || st.st_size > CONTROL_MAX_BYTES))
     error = -EPROTO;
   if (!error)
     error = map_file(fd, "control", O_RDWR, (uint64_t)st.st_size, &map);

@@ -7,6 +7,13 @@
 #include <stddef.h>
 #include "board/board.h"
 
+/* A section of control that is there from the beginning: what a plan brings (launch/plan.h). */
+struct penstock_board_part {
+  uint32_t kind, version;
+  const void *data;
+  uint64_t bytes;
+};
+
 /* What a new board is to say.  Zero means the default where there is one. */
 struct penstock_board_plan {
   uint8_t run[16];
@@ -18,6 +25,8 @@ struct penstock_board_plan {
   uint64_t ring_bytes;          /* with the stage `catalog`; default: 4 MiB; rounded down to a power of two of slots */
   const struct penstock_prefix *prefixes;
   uint32_t prefix_count;
+  const struct penstock_board_part *parts; /* copied as they are, but for limits: those are a spec (limits.h) */
+  uint32_t part_count;
 };
 
 struct penstock_board {
@@ -53,6 +62,9 @@ void penstock_board_stages(struct penstock_board *board, uint32_t stages);
 
 /* The chunk's holder with this seq is dead and all it counted is kept elsewhere: others may take it. */
 void penstock_board_free(struct penstock_board *board, uint32_t chunk, uint32_t seq);
+
+/* A section of a kind and version, at least so large; NULL: there is none. */
+void *penstock_board_section(const struct penstock_board *board, uint32_t kind, uint32_t version, uint64_t least);
 
 /* Lets go of it; the board stays. */
 void penstock_board_close(struct penstock_board *board);

@@ -37,7 +37,9 @@ static uint64_t clock_ns(void) {
 enum {
   LOOKS = 4,          /* at a line that changes while it is read */
   SWAPS = 16,         /* tries to forgive and draw */
-  PLACES = 8,         /* waiting places looked at */
+  PLACES_NEAR = 64,   /* waiting places at the beginning, in which few threads stay together: agents read less then */
+  TRIES_NEAR = 16,
+  TRIES = 80,         /* waiting places looked at in all */
   ROUNDS_MAX = 1 << 24, /* of a wait: a second each at most */
 };
 static const uint64_t LOOK_AGAIN_NS = 1000000000;
@@ -124,6 +126,8 @@ struct draw {
   struct penstock_line line;
   uint32_t gen;
   uint32_t number;
+  bool shadow;
+  bool wait; /* where it is not due */
   uint64_t cost;
   uint64_t end;
 };
@@ -154,19 +158,23 @@ static bool due(const struct draw *d, uint64_t now_ns) {
   return open_now(&d->line, now_ns) || (int64_t)(d->end - penstock_line_units(&d->line, now_ns)) <= 0;
 }
 
+/* Whether this bucket is nothing to wait for now. */
+static bool passes(const struct draw *d, uint64_t now_ns) { return !d->wait || d->shadow || due(d, now_ns); }
+
 /* A ticket from a word that somebody else made wild between our look and our addition. */
 static bool is_wild(const struct draw *d, uint64_t units) {
   return (int64_t)(d->end - d->cost - units) > (int64_t)(d->line.most + d->line.burst);
 }
 
 /* Draws from all; false: a word was wild, draw once more. */
-static bool draw_all(struct draw *draws, unsigned count, bool wait, uint64_t now_ns) {
+static bool draw_all(struct draw *draws, unsigned count, uint64_t now_ns) {
   bool good = true;
   for (unsigned i = 0; i < count; i++) {
     struct draw *d = &draws[i];
     uint64_t units = penstock_line_units(&d->line, now_ns);
     /* While nothing is limited nothing is owed later; and who does not wait must not pile up a debt without an end. */
-    if (open_now(&d->line, now_ns) || (!wait && (int64_t)(LOAD(*d->issued) - units) > (int64_t)(d->line.most / 2))) {
+    bool waits = d->wait && !d->shadow;
+    if (open_now(&d->line, now_ns) || (!waits && (int64_t)(LOAD(*d->issued) - units) > (int64_t)(d->line.most / 2))) {
       d->end = units;
       continue;
     }
@@ -178,29 +186,43 @@ static bool draw_all(struct draw *draws, unsigned count, bool wait, uint64_t now
 
 /* ---- waiting ---- */
 
-/* A place to publish the tickets in; NULL: none was free near `from`. */
-static struct penstock_wait *take_place(const struct penstock_limits *l, uint32_t thread, uint32_t from, uint32_t *ret_seq,
-                                        uint32_t *ret_place) {
-  for (uint32_t i = 0; i < PLACES; i++) {
-    uint32_t place = (from + i) % PENSTOCK_WAITS_MAX;
+/* The i-th place where a thread looks. */
+static uint32_t place_of(uint32_t thread, uint32_t i) {
+  uint32_t from = thread * 2654435761u >> 8;
+  return i < TRIES_NEAR ? (from + i) % PLACES_NEAR : (from + i) % PENSTOCK_WAITS_MAX;
+}
+
+static void note_high(struct penstock_limits_usage *u, uint32_t place) {
+  uint32_t high = LOAD(u->wait_high);
+  for (int i = 0; i < SWAPS && high <= place; i++)
+    if (__atomic_compare_exchange_n(&u->wait_high, &high, place + 1, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+      return;
+}
+
+/* A place to publish the tickets in; NULL: none was free near where this thread looks.  One that it still holds was left
+   by a longjmp out of a signal handler. */
+static struct penstock_wait *take_place(const struct penstock_limits *l, uint32_t thread, uint32_t *ret_seq) {
+  for (uint32_t i = 0; i < TRIES; i++) {
+    uint32_t place = place_of(thread, i);
     struct penstock_wait *w = &l->usage->wait[place];
     uint64_t holder = LOAD(w->holder);
     uint32_t seq = (uint32_t)(holder >> 32);
-    if ((seq & 1) && seq != __atomic_load_n(&l->control->back[place], __ATOMIC_ACQUIRE))
+    if ((seq & 1) && (uint32_t)holder != thread && seq != __atomic_load_n(&l->control->back[place], __ATOMIC_ACQUIRE))
       continue;
     uint32_t mine = (seq | 1) + (seq & 1 ? 2 : 0);
     PENSTOCK_POINT("place");
     if (__atomic_compare_exchange_n(&w->holder, &holder, (uint64_t)mine << 32 | thread, false, __ATOMIC_ACQUIRE,
                                     __ATOMIC_RELAXED)) {
+      note_high(l->usage, place);
       *ret_seq = mine;
-      *ret_place = place;
       return w;
     }
   }
   return NULL;
 }
 
-static void publish(struct penstock_wait *w, uint32_t seq, const struct draw *draws, unsigned count, uint64_t start_ns) {
+static void publish(struct penstock_wait *w, uint32_t seq, uint32_t space, const struct draw *draws, unsigned count,
+                    uint64_t start_ns) {
   for (unsigned i = 0; i < count; i++) {
     STORE(w->bucket[i], (uint8_t)draws[i].number);
     STORE(w->ticket[i].end, draws[i].end);
@@ -208,24 +230,17 @@ static void publish(struct penstock_wait *w, uint32_t seq, const struct draw *dr
   }
   STORE(w->count, count);
   STORE(w->start_ns, start_ns);
+  STORE(w->seen_ns, start_ns);
+  STORE(w->space, space);
   PENSTOCK_POINT("publish");
   __atomic_store_n(&w->published, seq, __ATOMIC_RELEASE);
 }
 
-static void leave(struct penstock_wait *w, uint32_t seq) {
+/* Only a place that is still ours: a fork in a signal handler leaves two who think so. */
+static void leave(struct penstock_wait *w, uint32_t seq, uint32_t thread) {
+  uint64_t mine = (uint64_t)seq << 32 | thread;
   PENSTOCK_POINT("leave");
-  __atomic_store_n(&w->holder, (uint64_t)(seq + 1) << 32, __ATOMIC_RELEASE);
-}
-
-/* A place that this thread still holds: a longjmp out of a signal handler left the wait. */
-static void leave_abandoned(const struct penstock_limits *l, uint32_t thread, uint32_t *place) {
-  if (!*place)
-    return;
-  struct penstock_wait *w = &l->usage->wait[(*place - 1) % PENSTOCK_WAITS_MAX];
-  uint64_t holder = LOAD(w->holder);
-  if ((uint32_t)holder == thread && (holder >> 32 & 1))
-    leave(w, (uint32_t)(holder >> 32));
-  *place = 0;
+  __atomic_compare_exchange_n(&w->holder, &mine, (uint64_t)(seq + 1) << 32, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
 /* The bucket due last; ret_until: when to look again. */
@@ -234,7 +249,7 @@ static const struct draw *latest(const struct draw *draws, unsigned count, uint6
   uint64_t until = 0;
   for (unsigned i = 0; i < count; i++) {
     const struct draw *d = &draws[i];
-    if (due(d, now_ns))
+    if (passes(d, now_ns))
       continue;
     uint64_t at = penstock_line_due_ns(&d->line, d->end);
     if (d->line.on_lost != PENSTOCK_LOST_HOLD && d->line.until_ns >= now_ns && at > d->line.until_ns)
@@ -254,38 +269,64 @@ static bool past_ceiling(const struct draw *d, uint64_t start_ns, uint64_t now_n
 }
 
 /* Sleeps until all tickets are due. */
-static void wait_for(struct draw *draws, unsigned count, struct penstock_pass *ret) {
-  uint64_t now_ns = ret->start_ns;
+static void wait_for(struct draw *draws, unsigned count, struct penstock_wait *w, uint64_t start_ns,
+                     struct penstock_pass *ret) {
+  uint64_t now_ns = start_ns;
   for (int round = 0; round < ROUNDS_MAX; round++) {
     uint64_t until;
     const struct draw *d = latest(draws, count, now_ns, &until);
     if (!d)
       break;
     ret->bucket = d->number;
-    if (past_ceiling(d, ret->start_ns, now_ns)) {
+    if (past_ceiling(d, start_ns, now_ns)) {
       ret->ceiling = true;
       break;
     }
     uint64_t ceiling = LOAD(d->bucket->ceiling_ns);
-    if (ceiling && until > ret->start_ns + ceiling)
-      until = ret->start_ns + ceiling;
+    if (ceiling && until > start_ns + ceiling)
+      until = start_ns + ceiling;
     PENSTOCK_POINT("sleep");
     penstock_futex_wait(&d->bucket->gen, d->gen, until);
     now_ns = PENSTOCK_CLOCK();
+    if (w)
+      STORE(w->seen_ns, now_ns);
     for (unsigned i = 0; i < count; i++)
       if (!look(draws[i].bucket, &draws[i].gen, &draws[i].line))
         ret->torn = true;
+      else
+        draws[i].shadow = LOAD(draws[i].bucket->shadow);
     if (ret->torn)
       break;
   }
-  ret->waited_ns = now_ns - ret->start_ns;
+  ret->waited_ns = now_ns - start_ns;
 }
 
-void penstock_limits_pass(const struct penstock_limits *l, const struct penstock_ask *asks, unsigned count, bool wait,
-                          uint32_t thread, uint32_t *place, struct penstock_pass *ret) {
+/* Who would have waited, were the bucket not in shadow. */
+static void note_late(const struct draw *d, uint64_t now_ns, struct penstock_pass *ret) {
+  if (!d->shadow || due(d, now_ns))
+    return;
+  uint64_t at = penstock_line_due_ns(&d->line, d->end), late = at > now_ns && at != NEVER ? at - now_ns : 0;
+  ret->late |= (uint64_t)1 << d->number;
+  ret->late_ns = late > ret->late_ns ? late : ret->late_ns;
+}
+
+static __attribute__((noinline)) void wait_in_a_place(const struct penstock_limits *l, struct draw *draws, unsigned count,
+                                                      uint64_t start_ns, struct penstock_pass *ret) {
+  uint32_t thread = l->thread(), seq = 0;
+  struct penstock_wait *w = take_place(l, thread, &seq);
+  ret->unplaced = !w;
+  if (w)
+    publish(w, seq, l->space, draws, count, start_ns);
+  wait_for(draws, count, w, start_ns, ret);
+  if (w)
+    leave(w, seq, thread);
+}
+
+void penstock_limits_pass(const struct penstock_limits *l, const struct penstock_ask *asks, unsigned count, uint64_t now_ns,
+                          struct penstock_pass *ret) {
   struct draw draws[PENSTOCK_WAIT_TICKETS];
   unsigned n = 0;
-  *ret = (struct penstock_pass){.start_ns = PENSTOCK_CLOCK()};
+  *ret = (struct penstock_pass){0};
   for (unsigned i = 0; i < count && n < PENSTOCK_WAIT_TICKETS; i++) {
     if (!asks[i].cost || asks[i].bucket >= PENSTOCK_BUCKETS_MAX)
       continue;
@@ -293,37 +334,31 @@ void penstock_limits_pass(const struct penstock_limits *l, const struct penstock
     d->bucket = &l->control->bucket[asks[i].bucket];
     d->issued = &l->usage->word[asks[i].bucket].issued;
     d->number = asks[i].bucket;
+    d->wait = asks[i].wait;
     d->cost = asks[i].cost;
+    d->shadow = LOAD(d->bucket->shadow);
     if (!look(d->bucket, &d->gen, &d->line)) {
       ret->torn = true;
       return;
     }
-    ret->lost = ret->lost || lease_over(&d->line, ret->start_ns);
+    ret->lost = ret->lost || lease_over(&d->line, now_ns);
     n++;
   }
-  if (!draw_all(draws, n, wait, ret->start_ns))
-    draw_all(draws, n, wait, ret->start_ns);
+  if (!draw_all(draws, n, now_ns))
+    draw_all(draws, n, now_ns);
   PENSTOCK_POINT("drawn");
-  if (!wait)
-    return;
   bool all = true;
-  for (unsigned i = 0; i < n; i++)
-    all = all && due(&draws[i], ret->start_ns);
-  if (__builtin_expect(all, 1))
-    return;
-  uint32_t seq = 0, at = 0;
-  leave_abandoned(l, thread, place);
-  struct penstock_wait *w = take_place(l, thread, thread * 2654435761u >> 8, &seq, &at);
-  ret->unplaced = !w;
-  if (w) {
-    *place = at + 1;
-    publish(w, seq, draws, n, ret->start_ns);
+  for (unsigned i = 0; i < n; i++) {
+    note_late(&draws[i], now_ns, ret);
+    all = all && passes(&draws[i], now_ns);
   }
-  wait_for(draws, n, ret);
-  if (w) {
-    leave(w, seq);
-    *place = 0;
-  }
+  if (__builtin_expect(!all, 0))
+    wait_in_a_place(l, draws, n, now_ns, ret);
+}
+
+void penstock_limits_return(const struct penstock_limits *l, uint32_t bucket, uint64_t units) {
+  if (bucket < PENSTOCK_BUCKETS_MAX)
+    __atomic_fetch_sub(&l->usage->word[bucket].issued, units, __ATOMIC_RELAXED);
 }
 
 /* ---- the agent ---- */
@@ -402,33 +437,49 @@ static void give(struct penstock_bucket *b, uint64_t issued, uint64_t cost, uint
   penstock_futex_wake_all(&b->gen);
 }
 
-unsigned penstock_limits_give_back(struct penstock_limits_control *c,
-                                   bool (*read)(void *arg, size_t offset, void *into, size_t size),
-                                   bool (*dead)(void *arg, uint32_t thread), void *arg, uint64_t now_ns) {
+/* One dead waiter's, if it still is one when its tickets have been read. */
+static unsigned give_back_of(struct penstock_limits_control *c, const struct penstock_limits_reader *from, uint32_t place,
+                             uint64_t now_ns) {
+  size_t offset = offsetof(struct penstock_limits_usage, wait) + place * sizeof(struct penstock_wait);
+  struct penstock_wait w;
+  uint64_t again;
+  if (!from->read(from->arg, offset, &w, sizeof w))
+    return 0;
+  uint32_t seq = (uint32_t)(w.holder >> 32);
+  if (!(seq & 1) || seq == c->back[place] || !from->dead(from->arg, &w))
+    return 0;
+  uint64_t holder = w.holder; /* `published` once more now that nobody writes it, then the tickets */
+  if (!from->read(from->arg, offset, &w, sizeof w) || !from->read(from->arg, offset, &again, sizeof again) ||
+      again != holder)
+    return 0;
+  __atomic_store_n(&c->back[place], seq, __ATOMIC_RELEASE); /* first: an agent killed here loses, never doubles */
+  PENSTOCK_POINT("noted");
+  /* Else the tickets are an earlier holder's. */
+  for (uint32_t i = 0; w.published == seq && i < w.count && i < PENSTOCK_WAIT_TICKETS; i++) {
+    uint64_t issued;
+    if (w.bucket[i] < c->count &&
+        from->read(from->arg, offsetof(struct penstock_limits_usage, word) + w.bucket[i] * sizeof(struct penstock_bucket_word),
+                   &issued, sizeof issued))
+      give(&c->bucket[w.bucket[i]], issued, w.ticket[i].cost, now_ns);
+  }
+  return 1;
+}
+
+enum { AT_ONCE = 64 };
+
+unsigned penstock_limits_give_back(struct penstock_limits_control *c, const struct penstock_limits_reader *from,
+                                   uint64_t now_ns) {
+  struct penstock_wait some[AT_ONCE];
   unsigned count = 0;
-  for (uint32_t place = 0; place < PENSTOCK_WAITS_MAX; place++) {
-    size_t offset = offsetof(struct penstock_limits_usage, wait) + place * sizeof(struct penstock_wait);
-    struct penstock_wait w;
-    uint64_t holder, again;
-    if (!read(arg, offset, &holder, sizeof holder))
+  uint32_t high = 0;
+  if (!from->read(from->arg, offsetof(struct penstock_limits_usage, wait_high), &high, sizeof high))
+    return 0;
+  for (uint32_t place = 0; place < PENSTOCK_WAITS_MAX && place < high; place += AT_ONCE) {
+    if (!from->read(from->arg, offsetof(struct penstock_limits_usage, wait) + place * sizeof *some, some, sizeof some))
       break;
-    uint32_t seq = (uint32_t)(holder >> 32);
-    if (!(seq & 1) || seq == c->back[place] || !dead(arg, (uint32_t)holder))
-      continue;
-    if (!read(arg, offset, &w, sizeof w) || !read(arg, offset, &again, sizeof again) || again != holder)
-      continue;
-    __atomic_store_n(&c->back[place], seq, __ATOMIC_RELEASE); /* first: an agent killed here loses, never doubles */
-    PENSTOCK_POINT("noted");
-    count++;
-    if (w.published != seq)
-      continue; /* the tickets are an earlier holder's */
-    for (uint32_t i = 0; i < w.count && i < PENSTOCK_WAIT_TICKETS; i++) {
-      uint64_t issued;
-      if (w.bucket[i] < c->count &&
-          read(arg, offsetof(struct penstock_limits_usage, word) + w.bucket[i] * sizeof(struct penstock_bucket_word),
-               &issued, sizeof issued))
-        give(&c->bucket[w.bucket[i]], issued, w.ticket[i].cost, now_ns);
-    }
+    for (uint32_t i = 0; i < AT_ONCE; i++)
+      if (some[i].holder >> 32 & 1 && some[i].holder >> 32 != c->back[place + i])
+        count += give_back_of(c, from, place + i, now_ns);
   }
   return count;
 }

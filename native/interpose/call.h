@@ -112,6 +112,8 @@ struct penstock_call {
   uint32_t owed;         /* bits of stages whose after() comes even if the file is not under control after all */
   int taken_back;        /* set by an after() of an open that closed the descriptor again: the program gets this error */
   struct penstock_placing placing;
+  uint64_t limited;    /* limit's own: buckets that it charged ... */
+  uint64_t drawn;      /* ... and how many bytes where bytes count */
 
   /* The interposer's own: what the program gave (not to be read by stages), and where names are built. */
   uint32_t stages;     /* that were active when the call began */

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "board/holder.h"
 #include "launch/frames.h"
 
 enum {
@@ -29,6 +30,8 @@ enum {
   LINGER_MS = 30000,           /* for ranks that have not begun when all others ended */
   DEAD_CHUNKS = 128,           /* so many are worth giving back */
   BUSY_CHUNKS = 8,             /* so many new ones since the last tick mean that more will come */
+  LIMITS_EVERY_MS = 500,       /* tickets of the dead are back within a second */
+  LEASE_MS = 10000,
 };
 
 static int64_t now_ms(void) {
@@ -155,11 +158,11 @@ static void write_begin(const struct penstock_launch *l, const char *cwd, uint64
 struct rhythm {
   int tick_ms;
   uint32_t used, looked_at; /* chunks in use at the last tick, and at the last look at who is dead */
-  int64_t next_look_ms, next_frame_ms, frame_every_ms;
+  int64_t next_look_ms, next_frame_ms, frame_every_ms, next_limits_ms;
 };
 
 static struct rhythm begin_rhythm(void) {
-  return (struct rhythm){TICK_MIN_MS, 0, 0, now_ms() + LOOK_EVERY_MS, now_ms() + FIRST_FRAME_MS, FIRST_FRAME_MS};
+  return (struct rhythm){TICK_MIN_MS, 0, 0, now_ms() + LOOK_EVERY_MS, now_ms() + FIRST_FRAME_MS, FIRST_FRAME_MS, 0};
 }
 
 /* The more happens, the sooner the next tick: a job may start hundreds of processes a second. */
@@ -169,6 +172,16 @@ static void set_pace(struct rhythm *r, uint32_t used, bool grew) {
   r->used = used;
 }
 
+/* Limits by hand: leases go on while we live, and nobody waits for the dead. */
+static void keep_limits(struct penstock_watch *w, struct rhythm *r, int64_t now) {
+  struct penstock_holder h;
+  if (now < r->next_limits_ms || !(w->board.control->stages & PENSTOCK_STAGE_LIMIT) || penstock_hold_board(&h, &w->board))
+    return;
+  r->next_limits_ms = now + LIMITS_EVERY_MS;
+  penstock_hold_renew(&h, LEASE_MS * UINT64_C(1000000));
+  penstock_hold_give_back(&h);
+}
+
 /* Room for the board, chunks of the dead back, a frame now and then. */
 static void tick(struct penstock_launch *l, struct penstock_watch *w, struct rhythm *r, uint32_t *living) {
   if (!w->agent)
@@ -176,6 +189,7 @@ static void tick(struct penstock_launch *l, struct penstock_watch *w, struct rhy
   bool grew = penstock_board_grow(&w->board) > 0;
   set_pace(r, penstock_watch_used(w), grew);
   int64_t now = now_ms();
+  keep_limits(w, r, now);
   bool much_new = r->used >= r->looked_at + DEAD_CHUNKS / 2 && r->used >= w->chunk_count / 4;
   if (now >= r->next_look_ms || much_new) {
     r->next_look_ms = now + LOOK_EVERY_MS;

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "launch/agent.h"
+#include "launch/plan.h"
 #include "launch/program.h"
 
 #ifndef PENSTOCK_VERSION
@@ -32,12 +33,14 @@ static const char HELP[] =
   "\n"
   "options:\n"
   "  --set NAME=VALUE   one setting, over all files (penstock config show lists them)\n"
+  "  --plan FILE        what penstock run --plan-file wrote: limits; so does PENSTOCK_PLAN=FILE\n"
   "  --help, --version\n"
   "PENSTOCK_DISABLE=1 in the environment: the command runs alone.\n";
 
 struct options {
   const char *set[64];
   int set_count;
+  const char *plan;
   bool is_run, verbose; /* is_run: `penstock run` has become us */
   char **argv;
 };
@@ -48,7 +51,7 @@ static _Noreturn void usage(const char *what, const char *word) {
 }
 
 static struct options parse(int argc, char **argv) {
-  struct options o = {0};
+  struct options o = {.plan = getenv("PENSTOCK_PLAN")};
   int i = 1;
   for (; i < argc && argv[i][0] == '-'; i++) {
     if (strcmp(argv[i], "--") == 0) {
@@ -67,6 +70,8 @@ static struct options parse(int argc, char **argv) {
       o.is_run = true;
     else if (strcmp(argv[i], "-v") == 0)
       o.verbose = true;
+    else if (strcmp(argv[i], "--plan") == 0 && i + 1 < argc)
+      o.plan = argv[++i];
     else if (strcmp(argv[i], "--set") == 0 && i + 1 < argc && o.set_count < 64)
       o.set[o.set_count++] = argv[++i];
     else
@@ -137,8 +142,19 @@ static void make_hint(struct penstock_launch *l) {
                              l->argv[i]);
 }
 
-static int take_board(struct penstock_launch *l, struct penstock_watch *w) {
+/* What the job's plan says, if there is one. */
+static void read_plan(const struct penstock_launch *l, const char *path, struct penstock_plan_file *ret) {
+  const char *wrong = path && *path ? penstock_plan_read(ret, path) : NULL;
+  if (!wrong)
+    return;
+  penstock_note(&l->wishes, "the plan %s cannot be used (%s); the program runs without", path, wrong);
+  dprintf(2, "penstock-run: the plan %s cannot be used (%s); the program runs without\n", path, wrong);
+}
+
+static int take_board(struct penstock_launch *l, struct penstock_watch *w, const char *plan_path) {
   struct penstock_prefix prefixes[PENSTOCK_PREFIXES_MAX];
+  struct penstock_plan_file file = {0};
+  read_plan(l, plan_path, &file);
   struct penstock_board_plan plan = {
     .stages = l->wishes.stages,
     .otherwise = PENSTOCK_UNDER_RECORD,
@@ -147,9 +163,13 @@ static int take_board(struct penstock_launch *l, struct penstock_watch *w) {
     .usage_max_bytes = l->wishes.board_max_bytes,
     .prefixes = prefixes,
     .prefix_count = rules(&l->wishes, prefixes),
+    .parts = file.parts,
+    .part_count = file.part_count,
   };
   memcpy(plan.run, l->job.run, sizeof plan.run);
-  return penstock_board_take(w, l->base, l->board, &plan);
+  int error = penstock_board_take(w, l->base, l->board, &plan);
+  penstock_plan_free(&file);
+  return error;
 }
 
 /* Where the board is or should be; false when there is no place for one. */
@@ -220,9 +240,15 @@ int main(int argc, char **argv) {
     l.nested = true;
     strcpy(l.board, served);
     error = penstock_watch_open(&w, served, false);
+    if (!error && o.plan && *o.plan) {
+      struct penstock_plan_file unused;
+      penstock_plan_read(&unused, o.plan); /* which closes a descriptor */
+      dprintf(2, "%s: this runs on the board of a run around it, whose limits hold; its own are left out\n", l.launcher);
+      penstock_plan_free(&unused);
+    }
   }
   if (error && choose_board(&l))
-    error = take_board(&l, &w);
+    error = take_board(&l, &w, o.plan);
   if (error && error != -EWOULDBLOCK) {
     penstock_note(&l.wishes, "no board could be made at %s (%s); the program runs without", l.board, strerror(-error));
     penstock_become(l.launcher, o.argv, environ, -1);

@@ -10,3 +10,4 @@ extern PyMethodDef penstock_module_launch[];   /* launch.c */
 extern PyMethodDef penstock_module_layout[];   /* layout.c */
 extern PyMethodDef penstock_module_place[];    /* place.c */
 extern PyMethodDef penstock_module_ring[];     /* ring.c */
+extern PyMethodDef penstock_module_limits[];   /* limits.c */

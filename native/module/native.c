@@ -20,9 +20,16 @@ static PyMethodDef checks[] = {
   {NULL, NULL, 0, NULL},
 };
 
-static PyMethodDef *const areas[] = {checks, penstock_module_board, penstock_module_counters, penstock_module_launch,
-                                     penstock_module_layout, penstock_module_place,
-                                     penstock_module_ring};
+static PyMethodDef *const areas[] = {
+  checks,
+  penstock_module_board,
+  penstock_module_counters,
+  penstock_module_launch,
+  penstock_module_layout,
+  penstock_module_limits,
+  penstock_module_place,
+  penstock_module_ring,
+};
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "penstock._native", NULL, 0, NULL, NULL, NULL, NULL, NULL};
 

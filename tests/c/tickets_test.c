@@ -59,20 +59,21 @@ static struct penstock_want want_of(double per_s, double burst_s) {
                                 .burst = (uint64_t)(per_s * burst_s * 1024)};
 }
 
+static uint32_t thread_id(void) { return (uint32_t)gettid(); }
+
 static void fresh(double per_s, double burst_s) {
   memset(shared, 0, sizeof *shared);
   shared->control.count = PENSTOCK_BUCKETS_MAX;
   struct penstock_want want = want_of(per_s, burst_s);
   for (int i = 0; i < PENSTOCK_BUCKETS_MAX; i++)
     penstock_bucket_start(&shared->control.bucket[i], &want, test_clock());
-  limits = (struct penstock_limits){&shared->control, &shared->usage};
+  limits = (struct penstock_limits){&shared->control, &shared->usage, thread_id, 0};
 }
 
 static struct penstock_pass pass_units(uint64_t cost, bool wait) {
-  static _Thread_local uint32_t place;
-  struct penstock_ask ask = {0, cost};
+  struct penstock_ask ask = {0, wait, cost};
   struct penstock_pass got;
-  penstock_limits_pass(&limits, &ask, 1, wait, (uint32_t)gettid(), &place, &got);
+  penstock_limits_pass(&limits, &ask, 1, test_clock(), &got);
   return got;
 }
 
@@ -257,15 +258,13 @@ static void two_buckets_are_drawn_and_the_later_is_waited_for(void) {
   fresh(1e6, 0);
   struct penstock_want slow = want_of(100, 0);
   uint64_t carry = 0;
-  uint32_t place = 0;
   penstock_bucket_change(&shared->control.bucket[3], &slow, now(), &carry);
-  struct penstock_ask asks[] = {{0, CALL}, {3, CALL}, {4, 0}};
+  struct penstock_ask asks[] = {{0, true, CALL}, {3, true, CALL}, {4, true, 0}};
   struct penstock_pass got;
   for (int i = 0; i < 3; i++)
-    penstock_limits_pass(&limits, asks, 3, true, (uint32_t)gettid(), &place, &got);
+    penstock_limits_pass(&limits, asks, 3, test_clock(), &got);
   CHECK_EQ(3, got.bucket);
   CHECK(got.waited_ns > 0);
-  CHECK_EQ(0, place);
 }
 
 /* ---- processes that die ---- */
@@ -276,10 +275,11 @@ static bool read_shared(void *arg, size_t offset, void *into, size_t size) {
   return true;
 }
 static uint32_t dead_one;
-static bool is_dead(void *arg, uint32_t thread) {
+static bool is_dead(void *arg, const struct penstock_wait *wait) {
   (void)arg;
-  return thread == dead_one;
+  return (uint32_t)wait->holder == dead_one;
 }
+static const struct penstock_limits_reader reader = {read_shared, is_dead, NULL};
 
 static pid_t at(const char *where, int before, int what) {
   pid_t pid = fork();
@@ -305,8 +305,8 @@ static void the_tickets_of_the_dead_come_back_once(void) {
   ended(pid);
   dead_one = (uint32_t)pid;
   uint64_t issued = shared->usage.word[0].issued;
-  CHECK_EQ(1, penstock_limits_give_back(&shared->control, read_shared, is_dead, NULL, now()));
-  CHECK_EQ(0, penstock_limits_give_back(&shared->control, read_shared, is_dead, NULL, now()));
+  CHECK_EQ(1, penstock_limits_give_back(&shared->control, &reader, now()));
+  CHECK_EQ(0, penstock_limits_give_back(&shared->control, &reader, now()));
   CHECK_EQ(issued, shared->usage.word[0].issued); /* the agent writes nothing there */
   CHECK(shared->control.bucket[0].given <= 50 * CALL);
   CHECK(shared->control.bucket[0].given >= 30 * CALL); /* less what became due before it was noticed */
@@ -321,7 +321,7 @@ static void a_death_before_publishing_costs_one_ticket(void) {
     pid_t pid = at(points[i], 0, SIGKILL);
     ended(pid);
     dead_one = (uint32_t)pid;
-    penstock_limits_give_back(&shared->control, read_shared, is_dead, NULL, now());
+    penstock_limits_give_back(&shared->control, &reader, now());
     CHECK_EQ(0, shared->control.bucket[0].given);
     pass_units(CALL, true); /* waits for at most the one ticket that was lost */
     CHECK_EQ(51 * CALL <= shared->usage.word[0].issued, 1);
@@ -334,7 +334,7 @@ static void a_place_of_the_dead_is_taken_again(void) {
     pid_t pid = at("sleep", 0, SIGKILL);
     ended(pid);
     dead_one = (uint32_t)pid;
-    CHECK_EQ(1, penstock_limits_give_back(&shared->control, read_shared, is_dead, NULL, now()));
+    CHECK_EQ(1, penstock_limits_give_back(&shared->control, &reader, now()));
   }
 }
 

@@ -3,7 +3,9 @@
 
 import argparse
 import json
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,6 +26,21 @@ def settings_of(args: argparse.Namespace) -> "Settings":
     from penstock.base import settings
 
     return settings.load(args.set, args.config)
+
+
+def write_beside(path: Path, data: bytes) -> None:
+    """A whole file or none: written beside, then renamed."""
+    from penstock.base.errors import PenstockError
+
+    beside = path.with_name(path.name + ".new")
+    try:
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        raise PenstockError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def print_json(value: Any) -> None:

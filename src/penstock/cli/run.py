@@ -3,6 +3,7 @@
 
 penstock run -- python train.py
 penstock run --mount /scratch -- mpirun -n 8 ./app
+penstock run --limit metadata=5k/s --limit data=200MiB/s@/scratch/big -- ./app
 
 Exit status, signals, streams and terminal are the program's own.  On several nodes, start the program itself through
 penstock-run: srun penstock-run ./app.
@@ -30,12 +31,25 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stages", metavar="A:B", help="what is done to calls: record, pass (the default is record)"
     )
+    parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="CALLS=RATE[@PATH]",
+        help="no more than so many calls or bytes a second, of all processes on a node together: metadata=5k/s, "
+        "open=100/s, data=200MiB/s@/scratch/big (calls: a class, or an operation)",
+    )
+    parser.add_argument(
+        "--plan-file",
+        metavar="FILE",
+        help="write the limits there and start nothing: for PENSTOCK_PLAN=FILE srun penstock-run ./app",
+    )
     parser.add_argument("--no-record", action="store_true", help="record nothing")
     parser.add_argument("-v", "--verbose", action="store_true", help="say at the end where the record is")
     from penstock.cli import _common
 
     _common.add_settings(parser)
-    parser.add_argument("command", metavar="COMMAND", help="the program; put -- before it")
+    parser.add_argument("command", nargs="?", metavar="COMMAND", help="the program; put -- before it")
     parser.add_argument("arguments", nargs="...", metavar="ARGUMENT", help="what it is called with")
 
 
@@ -59,11 +73,34 @@ def launch_variables() -> set[str]:
     return {"PENSTOCK_" + name for name in ("STATE_DIR", "HISTORY_DIR", "RUN", "BOARD", "LOG", "DISABLE")}
 
 
+def plan_of(words: list[str]) -> bytes:
+    """The plan of limits by hand; nothing for none."""
+    if not words:
+        return b""
+    from penstock.policy import rules
+    from penstock.runs import limits
+
+    policy = rules.parse_words(words, frozenset(limits.operations()))
+    data = limits.spec([limits.of(limit) for limit in policy.limits], lease_s=10)
+    return limits.plan_file((limits.SECTION, limits.VERSION, data))
+
+
 def run(args: argparse.Namespace) -> int:
     from penstock.base import settings
+    from penstock.base.errors import UsageError
     from penstock.cli import _common
     from penstock.control import launch
 
+    plan = plan_of(args.limit)
+    if args.plan_file is not None:
+        from pathlib import Path
+
+        if not plan:
+            raise UsageError("--plan-file needs a --limit to write")
+        _common.write_beside(Path(args.plan_file), plan)
+        return 0
+    if args.command is None:
+        raise UsageError("which command? penstock run -- ./app")
     if args.stages is not None:
         args.set.append(f"run.stages={args.stages}")
     held = dict(_common.settings_of(args))
@@ -72,4 +109,4 @@ def run(args: argparse.Namespace) -> int:
     if args.mount:
         named = settings.BY_NAME["run.mounts"].type.read(":".join(args.mount))
         held["run.mounts"] = (*held["run.mounts"], *named)
-    launch.run(held, [args.command, *args.arguments], args.verbose)
+    launch.run(held, [args.command, *args.arguments], args.verbose, plan)

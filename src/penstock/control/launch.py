@@ -45,9 +45,11 @@ def penstock_run() -> str:
     )
 
 
-def arguments(held: Mapping[str, Any], command: Sequence[str], verbose: bool = False) -> list[str]:
+def arguments(
+    held: Mapping[str, Any], command: Sequence[str], verbose: bool = False, plan: str = ""
+) -> list[str]:
     """What penstock-run is called with; settings that `held` lacks are read by it."""
-    words = ["penstock-run", "--as-penstock-run-verb"]
+    words = ["penstock-run", "--as-penstock-run-verb", *(["--plan", plan] if plan else [])]
     if held:
         from penstock.base import settings
 
@@ -71,10 +73,21 @@ def original_environment() -> dict[bytes, bytes]:
     return found
 
 
-def run(held: Mapping[str, Any], command: Sequence[str], verbose: bool = False) -> NoReturn:
-    """Become penstock-run with this command."""
+def _as_descriptor(plan: bytes) -> str:
+    """The plan as memory that penstock-run inherits, reads and closes: no file is left behind."""
+    fd = os.memfd_create("penstock-plan", 0)
+    os.write(fd, plan)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return f"fd:{fd}"
+
+
+def run(
+    held: Mapping[str, Any], command: Sequence[str], verbose: bool = False, plan: bytes = b""
+) -> NoReturn:
+    """Become penstock-run with this command and the bytes of a plan (native/launch/plan.h)."""
     path = penstock_run()
+    given = _as_descriptor(plan) if plan else ""
     try:
-        os.execve(path, arguments(held, command, verbose), original_environment())
+        os.execve(path, arguments(held, command, verbose, given), original_environment())
     except OSError as error:
         raise PenstockError(f"{path} cannot be started ({error.strerror}); install Penstock again") from error

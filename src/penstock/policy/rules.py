@@ -149,24 +149,36 @@ class Mistake:
 
 
 def parse_words(words: list[str], operations: frozenset[str]) -> Policy:
-    """Limits by hand: `metadata=5k/s`, `open=100/s`, `data=200MiB/s`; each for the job itself."""
-    limits = []
+    """Limits by hand: `metadata=5k/s`, `open=100/s`, `data=200MiB/s@/scratch/big`; each for the job itself."""
+    limits: list[Limit] = []
     for word in words:
         what, equals, rate = word.partition("=")
+        rate, at, path = rate.partition("@")
         if not equals or what not in operations | set(CLASSES):
             raise UsageError(f"{word!r} is no limit; write it like metadata=5k/s or data=200MiB/s")
+        if at and not plain_path(path):
+            raise UsageError(f"{word!r}: what follows @ is to be a plain absolute path")
         as_bytes = what in ("data", "read", "write")
+        name = f"{what} by hand" + (f" under {path}" if path else "")
+        if any(limit.name == name for limit in limits):
+            raise UsageError(f"{what} is limited twice; say it once")
         limits.append(
             Limit(
-                name=f"{what} by hand",
+                name=name,
                 rate=read_rate(rate, as_bytes),
                 per="job",
                 calls=(what,),
                 bytes=as_bytes,
+                paths=(path.rstrip("/"),) if path else (),
                 on_lost="hold",
             )
         )
     return Policy(limits=tuple(limits))
+
+
+def plain_path(path: str) -> bool:
+    """Absolute, without empty, `.` or `..` components."""
+    return path.startswith("/") and "//" not in path and not {".", ".."} & set(path.split("/"))
 
 
 def read_rate(value: Any, as_bytes: bool) -> float:

@@ -20,6 +20,7 @@ from penstock.policy.rules import (
     Match,
     Mistake,
     Policy,
+    plain_path,
     read_rate,
 )
 
@@ -341,7 +342,7 @@ class _Reader:
     def paths(self, number: int, row: Mapping[str, Any]) -> tuple[str, ...]:
         paths = self.words("limit", number, row, "paths")
         for path in paths:
-            if not path.startswith("/") or "//" in path or any(p in (".", "..") for p in path.split("/")):
+            if not plain_path(path):
                 at = self.lines.of("limit", number, "paths")
                 self.wrong(at, f"{path!r} is not a plain absolute path")
         return tuple(path.rstrip("/") for path in paths)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`penstock run --limit`: a user's own limits, by hand."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import launching
+import pytest
+from launching import BIN, PENSTOCK, PENSTOCK_RUN
+
+OPENS = """
+import os, sys, time
+n = int(sys.argv[2])
+began = time.monotonic()
+for _ in range(n):
+    os.path.exists(sys.argv[1] + "/missing")
+print(time.monotonic() - began)
+"""
+
+
+def seconds(env: dict[str, str], folder: Path, n: int, *words: object, **more: str) -> float:
+    """How long so many look-ups of a missing name take."""
+    command = [*words, sys.executable, "-c", OPENS, folder, str(n)]
+    done = subprocess.run(
+        [str(w) for w in command],
+        env={**env, **more},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return float(done.stdout)
+
+
+def test_a_limit_by_hand_holds(env: dict[str, str], tmp_path: Path) -> None:
+    took = seconds(env, tmp_path, 300, PENSTOCK, "run", "--limit", "metadata=200/s", "--")
+    assert (
+        took >= 280 / 200 - 0.2
+    )  # less the burst of 100 ms; the rest of Python's start is not waited for twice
+
+
+def test_a_limit_by_hand_reaches_penstock_run_by_a_file(env: dict[str, str], tmp_path: Path) -> None:
+    plan = tmp_path / "job.plan"
+    command = [PENSTOCK, "run", "--limit", "metadata=200/s", "--plan-file", plan]
+    subprocess.run(command, env=env, check=True, timeout=60)
+    assert seconds(env, tmp_path, 300, PENSTOCK_RUN, "--", PENSTOCK_PLAN=str(plan)) >= 1.2
+
+
+def test_a_limit_of_another_folder_delays_nobody(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    word = f"metadata=3/s@{tmp_path / 'other'}"
+    seconds(env, tmp_path, 1000, PENSTOCK, "run", "--limit", word, "--")
+    assert seconds(env, tmp_path / "other", 5, PENSTOCK, "run", "--limit", word, "--") >= 1
+
+
+def test_limits_hold_on_named_mounts_alone(env: dict[str, str], tmp_path: Path) -> None:
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    words = [PENSTOCK, "run", "--limit", "metadata=3/s", "--mount", mount, "--"]
+    seconds(env, tmp_path, 1000, *words)
+    assert seconds(env, mount, 5, *words) >= 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--limit", "metadata"], "'metadata' is no limit; write it like metadata=5k/s or data=200MiB/s"),
+        (["--plan-file", "x"], "--plan-file needs a --limit to write"),
+    ],
+)
+def test_mistakes_are_told_before_anything_starts(
+    env: dict[str, str], words: list[str], sentence: str
+) -> None:
+    done = launching.call(PENSTOCK, "run", *words, "--", "touch", "never", env=env)
+    assert done.returncode == 2
+    assert done.stderr.decode().strip() == f"penstock run: {sentence}"
+
+
+@pytest.mark.parametrize("bytes_", [b"", b"no plan at all" * 9, os.urandom(500)])
+def test_a_plan_that_is_none_is_told_and_left_out(env: dict[str, str], tmp_path: Path, bytes_: bytes) -> None:
+    plan = tmp_path / "plan"
+    plan.write_bytes(bytes_)
+    done = launching.call(PENSTOCK_RUN, "--", "echo", "ran", env={**env, "PENSTOCK_PLAN": str(plan)})
+    assert (done.returncode, done.stdout) == (0, b"ran\n")
+    text = "it is no plan"
+    assert done.stderr.decode() == (
+        f"penstock-run: the plan {plan} cannot be used ({text}); the program runs without\n"
+    )
+
+
+def test_every_byte_of_a_plan_is_guarded(env: dict[str, str], tmp_path: Path) -> None:
+    plan = tmp_path / "plan"
+    subprocess.run(
+        [PENSTOCK, "run", "--limit", "metadata=3/s", "--plan-file", plan], env=env, check=True, timeout=60
+    )
+    good = plan.read_bytes()
+    for at in (9, 12, 17, 24, 28, 40, len(good) // 2, len(good) - 1):
+        plan.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        done = launching.call(PENSTOCK_RUN, "--", "true", env={**env, "PENSTOCK_PLAN": str(plan)})
+        assert done.returncode == 0
+        assert b"cannot be used" in done.stderr
+
+
+def test_no_descriptor_of_ours_is_left_in_the_program(env: dict[str, str]) -> None:
+    command = [PENSTOCK, "run", "--limit", "metadata=5k/s", "--", sys.executable, "-c"]
+    text = "import os, json; print(json.dumps(sorted(map(int, os.listdir('/proc/self/fd')))))"
+    done = launching.call(*command, text, env=env)
+    assert json.loads(done.stdout) == [0, 1, 2, 3]  # 3: of listdir itself
+
+
+def test_a_run_within_a_run_says_whose_limits_hold(env: dict[str, str]) -> None:
+    inner = [PENSTOCK, "run", "--limit", "metadata=3/s", "--", "true"]
+    done = launching.call(PENSTOCK, "run", "--", *inner, env=env)
+    assert done.returncode == 0
+    assert b"this runs on the board of a run around it, whose limits hold" in done.stderr
+
+
+def test_help_shows_an_example() -> None:
+    text = subprocess.run(
+        [BIN / "penstock", "run", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "--limit metadata=5k/s" in text
