@@ -204,7 +204,7 @@ def _table(
         numbered[:, m] = [codes[m].get(value, -1) for value in columns[m]]
         ordinals[:, m] = [numbers[value] for value in columns[m]]
     return Table(
-        np.array(sizes if sizes is not None else [0.0] * len(values), dtype=float),
+        np.clip(np.array(sizes if sizes is not None else [0.0] * len(values), dtype=float), 0.0, 2.0**62),
         np.asarray(run, dtype=np.int64),
         ranks_by_row if ranks_by_row is not None else np.full(len(values), float(ranks)),
         numbered,

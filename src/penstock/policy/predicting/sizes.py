@@ -386,7 +386,7 @@ def choose(seen: Table) -> Model:
         held = np.arange(len(seen)) % 4 == 3
         if not held.any():
             keep = same(seen, True) if seen.keys else constant(seen)
-            spread = (high - low) / high
+            spread = (high - low) / max(high, 1.0)
             return Model("same as last time", min(spread, 0.4), keep, constant(seen), spread, middle)
         folds = [(seen.take(np.flatnonzero(~held)), seen.take(np.flatnonzero(held)))]
     scores: list[tuple[float, str, bool, Callable[[Table], Predict | None]]] = []
