@@ -16,7 +16,7 @@ import pytest
 from tests.runs import made
 
 GUIDES = Path(__file__).parents[2] / "docs/guide"
-RUN = ("history.md", "replay.md", "report.md", "settings.md")
+RUN = ("history.md", "policies.md", "replay.md", "report.md", "settings.md")
 
 
 class Step(NamedTuple):

@@ -85,7 +85,7 @@ def judge(facts: Facts, machine: str, bits: int = 64) -> list[Finding]:
         text = f"is neither a program nor a script that can be told ({facts.damaged or 'unknown format'})"
         return [Finding(WARN, what, text)]
     program = facts.elf
-    found = list(_blind(what, program, facts.privileged, machine, bits))
+    found = list(_blind(what, facts, program, machine, bits))
     if found:
         return found
     found = list(_partly(what, program))
@@ -97,22 +97,38 @@ def judge(facts: Facts, machine: str, bits: int = 64) -> list[Finding]:
     return found
 
 
-def _blind(what: str, program: Elf, privileged: str, machine: str, bits: int) -> Iterator[Finding]:
-    """Why nothing at all is seen; the first reason is enough."""
-    if program.bits != bits or program.machine != machine:
+def blindness(facts: Facts, machine: str, bits: int = 64) -> str:
+    """A word for why nothing at all is seen; the first reason is enough.  Empty: something is."""
+    program = facts.elf
+    if program is None:
+        return ""
+    reasons = {
+        "machine": program.bits != bits or program.machine != machine,
+        "go": program.go,
+        "musl": program.musl,
+        "static": program.static,
+        "privileged": bool(facts.privileged),
+    }
+    return next((word for word, true in reasons.items() if true), "")
+
+
+def _blind(what: str, facts: Facts, program: Elf, machine: str, bits: int) -> Iterator[Finding]:
+    """What that word means, and what to do."""
+    word = blindness(facts, machine, bits)
+    if word == "machine":
         text = f"is for {program.machine} ({program.bits} bits), the library for {machine} ({bits} bits)"
         yield Finding(FAIL, what, text + ": nothing is seen", "build it for this machine")
-    elif program.go:
+    elif word == "go":
         text = "is a Go program, whose runtime makes its system calls itself: nothing is seen"
         yield Finding(FAIL, what, text, "no preloaded library can help; count and limit it at the servers")
-    elif program.musl:
+    elif word == "musl":
         text = "uses musl's loader, which cannot load a library made for glibc: nothing is seen"
         yield Finding(FAIL, what, text, "run a build for glibc")
-    elif program.static:
+    elif word == "static":
         text = "is statically linked: no library can be put before it, nothing is seen"
         yield Finding(FAIL, what, text, "link it dynamically (without -static)")
-    elif privileged:
-        text = f"has {privileged}: the loader then ignores LD_PRELOAD, nothing is seen"
+    elif word == "privileged":
+        text = f"has {facts.privileged}: the loader then ignores LD_PRELOAD, nothing is seen"
         yield Finding(FAIL, what, text, "run a copy of it without that mark, if it works so")
 
 

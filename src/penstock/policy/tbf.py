@@ -187,7 +187,8 @@ def _remarks(types: Mapping[str, str], rules: list[Rule], shape: Shape) -> list[
     if rules and parts > 1:
         found.append(
             f"each rate is 1/{parts} of the policy's, since it holds on each of {shape.cpts} CPTs of "
-            f"{shape.servers} servers; one client reaches one CPT of a server and gets no more than that"
+            f"{shape.servers} server{'s' * (shape.servers > 1)}; "
+            "one client reaches one CPT of a server and gets no more than that"
         )
     for service, kind in types.items():
         if not any(rule.service == service and rule.name == "default" for rule in rules):
