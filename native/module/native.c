@@ -23,12 +23,14 @@ static PyMethodDef checks[] = {
 static PyMethodDef *const areas[] = {
   checks,
   penstock_module_board,
+  penstock_module_catalog,
   penstock_module_counters,
   penstock_module_launch,
   penstock_module_layout,
   penstock_module_limits,
   penstock_module_place,
   penstock_module_ring,
+  penstock_module_scan,
 };
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "penstock._native", NULL, 0, NULL, NULL, NULL, NULL, NULL};
@@ -38,5 +40,7 @@ PyMODINIT_FUNC PyInit__native(void) {
   for (size_t i = 0; m && i < sizeof areas / sizeof *areas; i++)
     if (PyModule_AddFunctions(m, areas[i]) < 0)
       Py_CLEAR(m);
+  if (m && penstock_module_add_catalog(m) < 0)
+    Py_CLEAR(m);
   return m;
 }

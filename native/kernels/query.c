@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Questions about entries: see query.h. */
+#include "kernels/query.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "kernels/layout.h"
+
+enum { TEXT_BYTES = 4096 };
+
+int penstock_query_check(const struct penstock_query *q) {
+  if (q->count == 0 || q->count > PENSTOCK_TESTS_MAX)
+    return -EINVAL;
+  for (size_t i = 0; i < q->count; i++) {
+    const struct penstock_test *t = &q->test[i];
+    bool two = t->kind == PENSTOCK_TEST_AND || t->kind == PENSTOCK_TEST_OR || t->kind == PENSTOCK_TEST_COMMA;
+    bool text = t->kind == PENSTOCK_TEST_NAME || t->kind == PENSTOCK_TEST_PATH || t->kind == PENSTOCK_TEST_TARGET || t->kind == PENSTOCK_TEST_POOL;
+    if ((two && (t->a >= i || t->b >= i)) || (t->kind == PENSTOCK_TEST_NOT && t->a >= i) || (text && !t->text))
+      return -EINVAL;
+  }
+  return 0;
+}
+
+static bool within(const struct penstock_test *t, int64_t v) { return v >= t->low && v <= t->high; }
+
+static bool within_u(const struct penstock_test *t, uint64_t v) { return within(t, v > INT64_MAX ? INT64_MAX : (int64_t)v); }
+
+static bool matches(const struct penstock_test *t, const char *text) {
+  return fnmatch(t->text, text, t->low ? FNM_CASEFOLD : 0) == 0;
+}
+
+static int64_t saturated(struct penstock_time v) {
+  if (v.s > INT64_MAX / 1000000000 - 1)
+    return INT64_MAX;
+  if (v.s < INT64_MIN / 1000000000 + 1)
+    return INT64_MIN;
+  return v.s * 1000000000 + v.ns;
+}
+
+static bool target_matches(const struct penstock_test *t, const struct penstock_visit *it) {
+  char target[TEXT_BYTES];
+  ssize_t size = S_ISLNK(it->entry->mode) ? penstock_index_part(it->in, it->entry, PENSTOCK_PART_TARGET, target, sizeof target - 1) : -1;
+  if (size < 0 || (size_t)size >= sizeof target)
+    return false;
+  target[size] = 0;
+  return matches(t, target);
+}
+
+static bool perm_matches(const struct penstock_test *t, uint32_t mode) {
+  uint32_t bits = (uint32_t)t->low, have = mode & 07777;
+  return t->a == 0 ? have == bits : t->a == 1 ? (have & bits) == bits : bits == 0 || (have & bits) != 0;
+}
+
+/* An empty file, or a folder that was listed and has no names. */
+static bool is_empty(const struct penstock_view *v, const struct penstock_visit *it) {
+  const struct penstock_folder *f = it->folder;
+  if (S_ISREG(it->entry->mode))
+    return it->entry->size == 0;
+  if (!f || !(f->flags & PENSTOCK_COMPLETE))
+    return false;
+  for (unsigned i = 0; i < f->segments; i++) {
+    struct penstock_row row;
+    if (f->row[i] != PENSTOCK_NO_ROW && (penstock_index_row(v->segment[i], f->row[i], &row) < 0 || row.children > 0))
+      return false;
+  }
+  return true;
+}
+
+static bool component_matches(const struct penstock_test *t, const struct penstock_component *c) {
+  if (t->kind == PENSTOCK_TEST_POOL) {
+    char pool[PENSTOCK_POOL_BYTES + 1] = {0};
+    memcpy(pool, c->pool, PENSTOCK_POOL_BYTES);
+    return fnmatch(t->text, pool, 0) == 0;
+  }
+  for (unsigned i = 0; i < c->object_count; i++)
+    if (within(t, penstock_layout_ost(c, i)))
+      return true;
+  return false;
+}
+
+static bool layout_matches(const struct penstock_test *t, const struct penstock_visit *it) {
+  uint8_t blob[TEXT_BYTES * 2], *from = blob;
+  struct penstock_layout l;
+  struct penstock_component c = {0};
+  bool holds = false;
+  ssize_t size = penstock_index_part(it->in, it->entry, PENSTOCK_PART_LAYOUT, blob, sizeof blob);
+  if (size > (ssize_t)sizeof blob && (from = malloc((size_t)size)))
+    size = penstock_index_part(it->in, it->entry, PENSTOCK_PART_LAYOUT, from, (size_t)size);
+  if (size > 0 && from && penstock_layout_parse(from, (size_t)size, &l) == 0) {
+    if (t->kind == PENSTOCK_TEST_COMPONENTS)
+      holds = within(t, l.count);
+    else if (t->kind == PENSTOCK_TEST_OST || t->kind == PENSTOCK_TEST_POOL) {
+      for (unsigned i = 0; !holds && i < l.count; i++)
+        holds = penstock_layout_component(&l, i, &c) == 0 && component_matches(t, &c);
+    } else if (l.count && penstock_layout_component(&l, l.count - 1u, &c) == 0)
+      holds = within(t, t->kind == PENSTOCK_TEST_STRIPES ? c.stripe_count : (int64_t)c.stripe_size_bytes);
+  }
+  if (from != blob)
+    free(from);
+  return holds;
+}
+
+struct asked {
+  struct penstock_query *q;
+  const struct penstock_visit *it;
+  const char *path; /* as it would be printed */
+  size_t path_size;
+};
+
+static bool holds(struct asked *a, size_t number) {
+  const struct penstock_test *t = &a->q->test[number];
+  const struct penstock_entry *e = a->it->entry;
+  switch (t->kind) {
+  case PENSTOCK_TEST_TRUE: return true;
+  case PENSTOCK_TEST_AND: return holds(a, t->a) && holds(a, t->b);
+  case PENSTOCK_TEST_OR: return holds(a, t->a) || holds(a, t->b);
+  case PENSTOCK_TEST_COMMA: return holds(a, t->a), holds(a, t->b);
+  case PENSTOCK_TEST_NOT: return !holds(a, t->a);
+  case PENSTOCK_TEST_NAME: return matches(t, a->it->path_size ? a->it->path + a->it->name_at : strrchr(a->path, '/') ? strrchr(a->path, '/') + 1 : a->path);
+  case PENSTOCK_TEST_PATH: return matches(t, a->path);
+  case PENSTOCK_TEST_TARGET: return target_matches(t, a->it);
+  case PENSTOCK_TEST_TYPE: return t->low >> (e->mode >> 12 & 15) & 1;
+  case PENSTOCK_TEST_SIZE: return t->a && within_u(t, e->size / t->a + (e->size % t->a != 0));
+  case PENSTOCK_TEST_BYTES_ON: return t->a && within_u(t, e->blocks * 512 / t->a);
+  case PENSTOCK_TEST_MTIME: return within(t, saturated(e->mtime));
+  case PENSTOCK_TEST_CTIME: return within(t, saturated(e->ctime));
+  case PENSTOCK_TEST_ATIME: return within(t, saturated(e->atime));
+  case PENSTOCK_TEST_UID: return within(t, e->uid);
+  case PENSTOCK_TEST_GID: return within(t, e->gid);
+  case PENSTOCK_TEST_INODE: return within_u(t, e->ino);
+  case PENSTOCK_TEST_LINKS: return within(t, e->nlink);
+  case PENSTOCK_TEST_PERM: return perm_matches(t, e->mode);
+  case PENSTOCK_TEST_EMPTY: return is_empty(a->q->view, a->it);
+  case PENSTOCK_TEST_STRIPES:
+  case PENSTOCK_TEST_STRIPE_BYTES:
+  case PENSTOCK_TEST_COMPONENTS:
+  case PENSTOCK_TEST_OST:
+  case PENSTOCK_TEST_POOL: return layout_matches(t, a->it);
+  case PENSTOCK_TEST_PRUNE: return a->q->pruned = true;
+  case PENSTOCK_TEST_QUIT: return a->q->quit = true;
+  case PENSTOCK_TEST_PRINT: a->q->print(a->q->state, a->path, a->path_size, (char)t->a); return true;
+  case PENSTOCK_TEST_CALL: return a->q->call(a->q->state, t->a, a->it, a->path, a->path_size);
+  }
+  return false;
+}
+
+/* The path as it would be printed: the start's name, and what is below it. */
+static bool printed(struct penstock_query *q, const struct penstock_visit *it, struct asked *a) {
+  const char *rest = it->path + q->skip;
+  size_t size = it->path_size > q->skip ? it->path_size - q->skip : 0;
+  if (size && *rest == '/')
+    rest++, size--;
+  size_t need = q->prefix_size + size + 2;
+  if (need > q->path_room) {
+    char *more = realloc(q->path, need * 2);
+    if (!more)
+      return false;
+    memcpy(more, q->prefix, q->prefix_size);
+    q->path = more;
+    q->path_room = need * 2;
+  }
+  size_t at = q->prefix_size;
+  if (size && at && q->path[at - 1] != '/')
+    q->path[at++] = '/';
+  memcpy(q->path + at, rest, size);
+  q->path[at + size] = 0;
+  *a = (struct asked){q, it, q->path, at + size};
+  return true;
+}
+
+enum penstock_walk penstock_query_visit(struct penstock_query *q, const struct penstock_visit *it) {
+  struct asked a;
+  q->pruned = false;
+  if (it->depth < q->depth_min)
+    return PENSTOCK_WALK_ON;
+  if (!printed(q, it, &a))
+    return PENSTOCK_WALK_STOP;
+  holds(&a, q->count - 1);
+  return q->quit ? PENSTOCK_WALK_STOP : q->pruned ? PENSTOCK_WALK_PAST : PENSTOCK_WALK_ON;
+}
