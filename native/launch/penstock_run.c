@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include "launch/agent.h"
 #include "launch/plan.h"
+#include "launch/ask.h"
 #include "launch/program.h"
 
 #ifndef PENSTOCK_VERSION
@@ -151,10 +152,8 @@ static void read_plan(const struct penstock_launch *l, const char *path, struct 
   dprintf(2, "penstock-run: the plan %s cannot be used (%s); the program runs without\n", path, wrong);
 }
 
-static int take_board(struct penstock_launch *l, struct penstock_watch *w, const char *plan_path) {
+static int take_board(struct penstock_launch *l, struct penstock_watch *w, const struct penstock_plan_file *file) {
   struct penstock_prefix prefixes[PENSTOCK_PREFIXES_MAX];
-  struct penstock_plan_file file = {0};
-  read_plan(l, plan_path, &file);
   struct penstock_board_plan plan = {
     .stages = l->wishes.stages,
     .otherwise = PENSTOCK_UNDER_RECORD,
@@ -163,12 +162,29 @@ static int take_board(struct penstock_launch *l, struct penstock_watch *w, const
     .usage_max_bytes = l->wishes.board_max_bytes,
     .prefixes = prefixes,
     .prefix_count = rules(&l->wishes, prefixes),
-    .parts = file.parts,
-    .part_count = file.part_count,
+    .parts = file->parts,
+    .part_count = file->part_count,
   };
   memcpy(plan.run, l->job.run, sizeof plan.run);
-  int error = penstock_board_take(w, l->base, l->board, &plan);
-  penstock_plan_free(&file);
+  return penstock_board_take(w, l->base, l->board, &plan);
+}
+
+/* The job's board from this node's agent: we are one of its runs, and keep our own record if we are the first. */
+static int ask_agent(struct penstock_launch *l, struct penstock_watch *w, const struct penstock_plan_file *plan,
+                     bool *first) {
+  char socket[108];
+  struct penstock_asked asked;
+  if (!penstock_ask_whom(socket, &l->wishes))
+    return -ENOENT;
+  if (!penstock_ask(socket, &l->job, &l->wishes, plan, &asked)) {
+    penstock_note(&l->wishes, "the agent at %s gave no board (%s); this runs on one of its own", socket,
+                  *asked.refused ? asked.refused : "it does not answer");
+    return -ENOENT;
+  }
+  snprintf(l->board, sizeof l->board, "%s", asked.board);
+  *first = asked.first;
+  int error = penstock_watch_open(w, l->board, false);
+  l->nested = !error;
   return error;
 }
 
@@ -236,26 +252,28 @@ int main(int argc, char **argv) {
     penstock_become(l.launcher, o.argv, environ, -1);
   }
   int error = -ENOENT;
+  bool first = true;
+  struct penstock_plan_file plan = {0};
+  read_plan(&l, o.plan, &plan);
   if (in_run) {
     l.nested = true;
     strcpy(l.board, served);
     error = penstock_watch_open(&w, served, false);
-    if (!error && o.plan && *o.plan) {
-      struct penstock_plan_file unused;
-      penstock_plan_read(&unused, o.plan); /* which closes a descriptor */
+    if (!error && plan.part_count)
       dprintf(2, "%s: this runs on the board of a run around it, whose limits hold; its own are left out\n", l.launcher);
-      penstock_plan_free(&unused);
-    }
   }
+  if (error && !in_run)
+    error = ask_agent(&l, &w, &plan, &first);
   if (error && choose_board(&l))
-    error = take_board(&l, &w, o.plan);
+    error = take_board(&l, &w, &plan);
+  penstock_plan_free(&plan);
   if (error && error != -EWOULDBLOCK) {
     penstock_note(&l.wishes, "no board could be made at %s (%s); the program runs without", l.board, strerror(-error));
     penstock_become(l.launcher, o.argv, environ, -1);
   }
   preload(library, o.argv);
   name_run(&l);
-  if (error)
+  if (error || (!first && !o.is_run))
     penstock_become(l.launcher, o.argv, environ, -1);
   l.environment = environ;
   if (o.is_run)

@@ -102,7 +102,7 @@ static bool read_mounts(const char *text, struct penstock_wishes *w) {
 static const char *const NAMES[] = {
   "state_dir",       "history.dir",        "history.readers", "board.dir",
   "board.max_size",  "record.files_max",   "record.sample_every", "run.stages",
-  "run.mounts",
+  "agent.socket",    "run.mounts",
 };
 
 static bool set(struct penstock_wishes *w, const char *name, const char *value) {
@@ -113,6 +113,10 @@ static bool set(struct penstock_wishes *w, const char *name, const char *value) 
     return read_path(value, w->history);
   if (strcmp(name, "board.dir") == 0)
     return read_path(value, w->board_dir);
+  if (strcmp(name, "agent.socket") == 0) {
+    char path[PATH_MAX];
+    return read_path(value, path) && snprintf(w->agent_socket, sizeof w->agent_socket, "%s", path) < (int)sizeof w->agent_socket;
+  }
   if (strcmp(name, "history.readers") == 0)
     return w->group = strcmp(value, "group") == 0, true;
   if (strcmp(name, "board.max_size") == 0)

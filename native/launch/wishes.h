@@ -14,6 +14,7 @@ struct penstock_wishes {
   char state[PATH_MAX];
   char history[PATH_MAX];
   char board_dir[PATH_MAX]; /* "": chosen by boards.c */
+  char agent_socket[108];   /* "": where agents listen by themselves */
   bool group;               /* the group may read the history */
   uint64_t board_max_bytes;
   uint32_t files_max, sample_every;

@@ -12,6 +12,7 @@ extern PyMethodDef penstock_module_layout[];   /* layout.c */
 extern PyMethodDef penstock_module_place[];    /* place.c */
 extern PyMethodDef penstock_module_ring[];     /* ring.c */
 extern PyMethodDef penstock_module_limits[];   /* limits.c */
+extern PyMethodDef penstock_module_watch[];    /* watch.c */
 extern PyMethodDef penstock_module_scan[];     /* scan.c */
 
 int penstock_module_add_catalog(PyObject *module); /* the types Entry and View; -1: an exception stands */

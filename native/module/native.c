@@ -31,6 +31,7 @@ static PyMethodDef *const areas[] = {
   penstock_module_place,
   penstock_module_ring,
   penstock_module_scan,
+  penstock_module_watch,
 };
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "penstock._native", NULL, 0, NULL, NULL, NULL, NULL, NULL};

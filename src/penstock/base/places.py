@@ -47,3 +47,8 @@ def runtime_dir(env: Mapping[str, str]) -> str:
     """A folder on this node, of this user alone, gone with the boot; the caller makes it 0700."""
     value = env.get("XDG_RUNTIME_DIR", "")
     return f"{value}/penstock" if value.startswith("/") else f"/tmp/penstock-{os.getuid()}"
+
+
+def make_private(path: str) -> None:
+    """A folder of this user alone, made if it is not there."""
+    os.makedirs(path, mode=0o700, exist_ok=True)  # noqa: PTH103

@@ -220,6 +220,40 @@ SCHEMA = (
         "",
         "File systems under control, besides what is recorded anyway (`penstock run --mount`).",
     ),
+    Setting(
+        "agent.socket",
+        PATH,
+        "",
+        "Where the agent of this node listens. Empty: `/run/penstock/agent.sock`, or a user's own in his runtime "
+        "folder.",
+    ),
+    Setting(
+        "agent.boards",
+        PATH,
+        "",
+        "Folder of the boards that an agent keeps, on a tmpfs. Empty: `boards` beside the socket, or "
+        "`/dev/shm/penstock-UID-agent` for a user's own.",
+    ),
+    Setting(
+        "agent.token_file", PATH, "", "File with the token with which a node joins its controller, once."
+    ),
+    Setting(
+        "agent.metrics",
+        TEXT,
+        "",
+        "Where the agent tells Prometheus its numbers, like `127.0.0.1:9741`. Empty: nowhere.",
+    ),
+    Setting("controller.address", TEXT, "", "HOST:PORT at which the site's controller listens for agents."),
+    Setting("controller.tools", TEXT, "", "HOST:PORT at which it answers people and tools."),
+    Setting(
+        "controller.token_file",
+        PATH,
+        "",
+        "File with the token by which the controller lets you look (its `reader.token`) or change (`admin.token`).",
+    ),
+    Setting("tls.ca", PATH, "", "Certificate of the authority that certified the controller and all agents."),
+    Setting("tls.certificate", PATH, "", "This node's (or the controller's) certificate, with its name."),
+    Setting("tls.key", PATH, "", "The key of that certificate."),
     Setting("report.top", WHOLE, "8", "How many files the report on the screen names."),
     Setting(
         "report.small_request",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.base.settings import Settings
+    from penstock.control.client import Address
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -52,3 +53,25 @@ def print_json(value: Any) -> None:
 def note(text: str) -> None:
     """A remark that is not the answer."""
     print(f"penstock: {text}", file=sys.stderr)
+
+
+def first_line(path: str) -> str:
+    """A secret that a file holds; "" for no file."""
+    from pathlib import Path
+
+    from penstock.base.errors import UsageError
+
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error})") from error
+
+
+def controller_of(args: argparse.Namespace) -> "Address":
+    """Which controller the settings name."""
+    from penstock.control.client import Address
+
+    held = settings_of(args)
+    return Address(held["controller.tools"], held["tls.ca"], held["controller.token_file"])

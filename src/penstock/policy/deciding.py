@@ -77,9 +77,39 @@ def decide(time_s: float, rows: Rows, policy: Policy, memory: Memory) -> tuple[G
         part = segments.fill(of_job, job, wish)
         rate[index] = segments.spread(of_job, job, part)
         asked = np.bincount(job, weights=wish, minlength=len(rows.jobs))
-        for j in np.unique(job).tolist():
+        for j in np.flatnonzero(np.bincount(job)).tolist():
             shares[number, j] = Share(float(of_job[j]), float(asked[j]), why.get(j, f"its own {limit.name}"))
     return Grants(rate, shares), Memory(states, dict(memory.rates))
+
+
+def split(rows: Rows, policy: Policy, totals: Mapping[tuple[int, int], float]) -> Grants:
+    """The same where somebody above decided: `totals` says what each job, by (limit, job), has in all that is here."""
+    rate = np.zeros(len(rows.job))
+    for number, limit in enumerate(policy.limits):
+        index = np.flatnonzero(rows.limit == number)
+        if not len(index):
+            continue
+        wish = demand.estimate(rows.asked[index], rows.waiting[index], rows.grant[index], limit.rate)
+        if limit.per == "node":
+            rate[index] = _by_pool(limit.rate, rows.node[index], wish)
+            continue
+        job = rows.job[index]
+        of_job = np.zeros(len(rows.jobs))
+        for j in np.flatnonzero(np.bincount(job)).tolist():
+            of_job[j] = totals.get((number, j), 0.0)
+        rate[index] = segments.spread(of_job, job, segments.fill(of_job, job, wish))
+    return Grants(rate, {})
+
+
+def broken(rows: Rows, rate: Floats, policy: Policy) -> str:
+    """What does not hold of a decision, in a sentence; empty when all does."""
+    if not (np.isfinite(rate).all() and (rate >= 0).all()):
+        return "a rate is not finite or is below 0"
+    for number, limit in enumerate(policy.limits):
+        total = float(rate[rows.limit == number].sum())
+        if limit.per == "site" and total > limit.rate * (1 + 1e-6):
+            return f"the rates of {limit.name!r} sum to {total:.6g}, above {limit.rate:.6g}"
+    return ""
 
 
 def _by_pool(total: float, pool: Ints, wish: Floats) -> Floats:
@@ -100,7 +130,7 @@ def _of_jobs(
 ) -> tuple[Floats, dict[int, str]]:
     """The rate of each job, by its number, and why."""
     of_job = np.zeros(len(jobs))
-    present = np.unique(job).tolist()
+    present = np.flatnonzero(np.bincount(job)).tolist()
     if limit.per == "job":
         of_job[present] = total
         return of_job, {}
@@ -110,20 +140,28 @@ def _of_jobs(
     claims = []
     for j in present:
         rule = policy.rule_of(jobs[j])
-        reserve = {"rate": rule.reserve[limit.name]} if limit.name in rule.reserve else {}
+        reserve = {limit.name: rule.reserve[limit.name]} if limit.name in rule.reserve else {}
         claims.append(
             Claim(
-                str(j), {"rate": min(float(asked[j]), total)}, reserve, rule.weight, rule.priority, rule.unit
+                str(j),
+                {limit.name: min(float(asked[j]), total)},
+                reserve,
+                rule.weight,
+                rule.priority,
+                rule.unit,
             )
         )
-    seen = Observation(time_s, {"rate": total}, tuple(claims))
+    seen = Observation(time_s, {limit.name: total}, tuple(claims))
     algorithm = ALGORITHMS[limit.sharing]
     decision, states[limit.name] = groups.decide(
         algorithm.decide, seen, _settings(limit, policy, jobs, present), states.get(limit.name)
     )
     for j in present:
-        of_job[j] = decision.grants[str(j)]["rate"]
-    return of_job, {j: decision.why[str(j)] for j in present}
+        of_job[j] = decision.grants[str(j)][limit.name]
+    why = {j: decision.why[str(j)] for j in present}
+    if len(present) == 1 and asked[present[0]] >= total:
+        why[present[0]] = f"it has all of {limit.name}: no other job asks"
+    return of_job, why
 
 
 def _of_owners(
@@ -145,11 +183,11 @@ def _settings(limit: Limit, policy: Policy, jobs: tuple[Job, ...], present: list
     """What the algorithm reads: rates by job are said by name or id in the policy, by number here."""
 
     def by_number(rates: Mapping[str, float]) -> dict[str, Mapping[str, float]]:
-        table: dict[str, Mapping[str, float]] = {key: {"rate": rate} for key, rate in rates.items()}
-        for j in present:
+        table: dict[str, Mapping[str, float]] = {key: {limit.name: rate} for key, rate in rates.items()}
+        for j in present if rates else ():
             key = next((k for k in (jobs[j].id, jobs[j].name) if k in rates), None)
             if key is not None:
-                table[str(j)] = {"rate": rates[key]}
+                table[str(j)] = {limit.name: rates[key]}
         return table
 
     period, steps = policy.timetables.get(limit.name, (0.0, ()))

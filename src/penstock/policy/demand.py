@@ -20,3 +20,15 @@ def estimate(asked: Floats, waiting: Floats, grant: Floats, most: float) -> Floa
     held = np.nan_to_num(np.clip(grant, 0.0, most), nan=0.0, posinf=most, neginf=0.0)
     hungry = (waiting > 0) & (asked >= 0.5 * held)
     return np.where(hungry, most, np.minimum(most, asked * ROOM + FLOOR))
+
+
+FEW = 5.0  # units drawn in one interval: below, one interval says little
+
+
+def asked(drawn: float, interval_s: float, mean: float) -> float:
+    """Units a second that a bucket is asked for: of the last interval, or of the last second where few came.
+
+    A fall is believed at once down to what an interval cannot show; a rise at once.
+    """
+    last = drawn / interval_s
+    return last if drawn >= FEW else max(last, min(mean, FEW / interval_s))

@@ -117,6 +117,9 @@ class JobRule:
     line: int = 0
 
 
+ANY = JobRule(Match())  # of a job that no rule means
+
+
 @dataclass(frozen=True)
 class Guard:
     limit: str
@@ -139,7 +142,7 @@ class Policy:
 
     def rule_of(self, job: Job) -> JobRule:
         """The first [[job]] that matches; else one that asks for nothing."""
-        return next((rule for rule in self.jobs if rule.match(job)), JobRule(Match()))
+        return next((rule for rule in self.jobs if rule.match(job)), ANY)
 
 
 @dataclass(frozen=True)

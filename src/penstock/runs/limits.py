@@ -25,11 +25,12 @@ Invariants:
 """
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from penstock import _native
 from penstock.base.errors import PenstockError, UsageError
@@ -220,6 +221,54 @@ def spec(
     if wrong := _native.limits_wrong(data):
         raise UsageError(f"these limits cannot hold: {wrong}")
     return data
+
+
+def read_spec(data: bytes) -> list[Bucket]:
+    """The buckets that a spec names: what spec() was given, from bytes of whoever wrote them."""
+    if wrong := _native.limits_wrong(data):
+        raise UsageError(f"these limits cannot hold: {wrong}")
+    count = _HEAD.unpack_from(data)[1]
+    paths = iter(_PREFIX.iter_unpack(data[_HEAD.size + count * _BUCKET.size :]))
+    return [_unpacked(row, paths) for row in _BUCKET.iter_unpack(data[_HEAD.size :][: count * _BUCKET.size])]
+
+
+def _unpacked(row: tuple[Any, ...], paths: Iterator[tuple[Any, ...]]) -> Bucket:
+    (
+        name,
+        low,
+        high,
+        rate,
+        burst,
+        _most,
+        lost,
+        ceiling,
+        on_lost,
+        as_bytes,
+        shadow,
+        is_open,
+        waits,
+        prefixes,
+        _,
+    ) = row
+    unit = 1 if as_bytes else UNITS
+    bits = low | high << 64
+    per_s = rate / 1024 / unit
+    return Bucket(
+        name=name.rstrip(b"\0").decode(errors="replace"),
+        rate=per_s,
+        operations=frozenset(word for number, word in enumerate(operations()) if bits >> number & 1),
+        bytes=bool(as_bytes),
+        paths=tuple(
+            path[:size].decode(errors="surrogateescape") for size, _, _, path in islice(paths, prefixes)
+        ),
+        burst_s=burst / unit / per_s if per_s else 0.1,
+        on_lost=ON_LOST[on_lost],
+        lost_rate=lost / 1024 / unit,
+        ceiling_s=ceiling / 1e9,
+        open=bool(is_open),
+        shadow=bool(shadow),
+        close_waits=bool(waits),
+    )
 
 
 class Hold:

@@ -5,7 +5,7 @@ A job without a group is a group of its own.  Inside a group parts are max-min f
 """
 
 from penstock.policy.sharing import maxmin
-from penstock.policy.sharing.contract import Claim, Decide, Decision, Observation, Settings, State
+from penstock.policy.sharing.contract import Claim, Decide, Decision, Observation, Rates, Settings, State
 
 
 def decide(inner: Decide, seen: Observation, settings: Settings, state: State) -> tuple[Decision, State]:
@@ -15,16 +15,17 @@ def decide(inner: Decide, seen: Observation, settings: Settings, state: State) -
         members.setdefault(claim.group or claim.name, []).append(claim)
     units = tuple(_unit(name, claims) for name, claims in sorted(members.items()))
     outer, state = inner(Observation(seen.time_s, seen.total, units), settings, state)
-    grants, why = {}, {}
+    grants: dict[str, Rates] = {}
+    why: dict[str, str] = {}
     for name, claims in members.items():
+        if len(claims) == 1 and not claims[0].group:
+            grants[name], why[name] = outer.grants[name], outer.why[name]
+            continue
         part = Observation(seen.time_s, outer.grants[name], tuple(claims))
         inside, _ = maxmin.decide(part, settings, None)
         for claim in claims:
             grants[claim.name] = inside.grants[claim.name]
-            alone = claim.group == ""
-            why[claim.name] = (
-                outer.why[name] if alone else f"in group {name}: {inside.why[claim.name]}; {outer.why[name]}"
-            )
+            why[claim.name] = f"in group {name}: {inside.why[claim.name]}; {outer.why[name]}"
     return Decision(grants, why), state
 
 
