@@ -98,6 +98,24 @@ def test_targets_wants_one_thing(words: list[str]) -> None:
     penstock("targets", *words, status=2)
 
 
+def test_no_targets_of_a_place_that_is_not_there(tmp_path: Path) -> None:
+    done = penstock("targets", tmp_path / "nowhere", status=2)
+    assert done.stderr.count("\n") == 1
+    assert "is not there" in done.stderr
+
+
+def test_table_fits_the_screen() -> None:
+    from penstock.cli.targets import fitting
+
+    lines = ["HEAD", *(f"row {i}" for i in range(1024)), "sum"]
+    shown = fitting(lines, 24)
+    assert len(shown) == 23
+    assert shown[:2] == ["HEAD", "row 0"]
+    assert shown[-2:] == ["and 1004 more: make the window taller, or say --json", "sum"]
+    assert fitting([*lines[:10], "sum"], 24) == [*lines[:10], "sum"]
+    assert fitting(lines, 1)[-1] == "sum"
+
+
 def test_servers_that_cannot_be_seen() -> None:
     assert "run --server on them" in penstock("targets", "/", "--server", status=4).stderr
 

@@ -183,6 +183,24 @@ def test_bad_wishes_are_each_one_sentence(testbed, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
+def test_refused_wishes_leave_nothing_behind(tmp_path):
+    """So that the next try, with better words, is not refused for what the first one left."""
+    for shape, settings in ((None, {"mds.threads": "0"}), (emulated.Shape(1, 0, 1), {})):
+        with pytest.raises(UsageError):
+            emulated.up(tmp_path / "pfs", shape, settings=settings)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_commands_need_no_answer_of_the_mds(make_testbed):
+    bed = make_testbed(settings={"model": "on"})
+    bed.ask("fail mds")
+    for words in (("testbed", "status", "--dir"), ("targets",), ("testbed", "down", "--dir")):
+        command = [str(Path(sys.executable).with_name("penstock")), *words, str(bed.path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd="/")
+        assert words[-1] != "targets" or "pfs-OST0003" in done.stdout
+        assert words[1:2] != ("status",) or "mds.0 does not answer" in done.stdout
+
+
 def test_who_may_not_use_fuse_or_the_folder_is_told(tmp_path):
     code = """
 import fcntl, json, os, selectors, shutil, socket, subprocess, sys

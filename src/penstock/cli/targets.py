@@ -50,10 +50,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def targets(args: argparse.Namespace, every_s: float) -> int:
+    import os
+
+    from penstock.base.errors import UsageError
     from penstock.targets.driver import driver_for
     from penstock.targets.observe import Observer, Watch
 
     driver = driver_for(args.mount)
+    if driver.kind == "posix" and not os.path.lexists(args.mount):
+        raise UsageError(f"{args.mount} is not there; name a mount point, or a file below it")
     observer = Observer(driver, stale_after_s=max(5.0, 3 * every_s))
     if not args.watch:
         observer.collect(time.monotonic())
@@ -74,6 +79,8 @@ def targets(args: argparse.Namespace, every_s: float) -> int:
 
 
 def show(args: argparse.Namespace, kind: str, views: "list[View]", trouble: str) -> int:
+    import os
+
     from penstock.base.errors import PenstockError
 
     if trouble and not views:
@@ -85,7 +92,8 @@ def show(args: argparse.Namespace, kind: str, views: "list[View]", trouble: str)
             {**document, "targets": rows}
         )
     else:
-        print("\n".join(table(views)))
+        on_screen = args.watch and sys.stdout.isatty()
+        print("\n".join(fitting(table(views), os.get_terminal_size().lines) if on_screen else table(views)))
         if trouble:
             _common.note(trouble)
     sys.stdout.flush()
@@ -142,6 +150,15 @@ def table(views: "list[View]") -> list[str]:
     count = f"{len(views)} target{'s' * (len(views) != 1)}"
     lines.append(f"{count}, {show_size(free)} free of {show_size(whole)}")
     return [line.rstrip() for line in lines]
+
+
+def fitting(lines: list[str], height: int) -> list[str]:
+    """Of a table as much as a screen shows; its head and its sum always, and how much is left out."""
+    room = max(height - 4, 1)  # head, what is left out, the sum, and the line of the cursor
+    left = len(lines) - 2 - room
+    if left < 1:
+        return lines
+    return [*lines[: room + 1], f"and {left} more: make the window taller, or say --json", lines[-1]]
 
 
 def servers(args: argparse.Namespace, every_s: float) -> int:

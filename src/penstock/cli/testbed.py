@@ -200,28 +200,29 @@ def _lab_meant(directory: str | None) -> str | None:
     from penstock.base.errors import UsageError
     from penstock.testbed import emulated
 
-    def is_lab(where: str) -> bool:
-        return os.path.exists(f"{where}/ceph.conf")  # noqa: PTH110 - a string in, as typed
+    def on_testbed(where: str) -> bool:
+        """Nothing below such a mount is looked at: its server may be paused or dead."""
+        return any(f"{os.path.abspath(where)}/".startswith(f"{m.path}/") for m in known)  # noqa: PTH100
 
+    def is_lab(where: str) -> bool:
+        return not on_testbed(where) and os.path.exists(f"{where}/ceph.conf")  # noqa: PTH110
+
+    known, lab, here = emulated.mounts(), _default_lab(), os.environ.get("PWD") or "/"
     if directory:
         return directory if is_lab(directory) else None
-    lab = _default_lab()
-    here = os.environ.get("PWD") or "/"
-    if not is_lab(lab) or any(f"{here}/".startswith(f"{m.path}/") for m in emulated.mounts()):
+    if on_testbed(here) or not is_lab(lab):
         return None
-    if emulated.mounts() and not f"{here}/".startswith(f"{lab}/"):
+    if known and not f"{here}/".startswith(f"{lab}/"):
         raise UsageError(f"a testbed and a CephFS lab ({lab}) are up; name one with --dir")
     return lab
 
 
 def ceph(args: argparse.Namespace, where: str) -> int:
     """The same words for the CephFS lab."""
-    from penstock.base.errors import PenstockError, UsageError
+    from penstock.base.errors import UsageError
     from penstock.testbed import ceph as lab
 
     if args.what == "up":
-        if why := lab.missing():
-            raise PenstockError(why)
         state = lab.up(where, args.osds, args.store, say=_common.note)
     elif args.what == "status":
         state = lab.status(where)

@@ -218,7 +218,9 @@ class _Lab:
 def _check_wishes(place: Path, osds: int, store: str) -> None:
     why = missing()
     if why:
-        raise (DeniedError if "root" in why else PenstockError)(f"no CephFS lab here: {why}")
+        raise (DeniedError if "root" in why else PenstockError)(
+            f"no CephFS lab here: {why}; the emulated testbed needs none of this (leave --real out)"
+        )
     if not 1 <= osds <= MAX_OSDS:
         raise UsageError(f"a CephFS lab has 1 to {MAX_OSDS} OSDs, not {osds}")
     if store not in ("memstore", "bluestore"):

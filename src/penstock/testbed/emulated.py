@@ -322,7 +322,8 @@ def prepare_mount_point(path: str, say: Say) -> None:
         raise DeniedError(f"{path} cannot be made or read; choose a folder of your own") from error
 
 
-def _prepare_folder(folder: str, shape: Shape | None, wishes: Mapping[str, str]) -> Shape:
+def _prepare_folder(folder: str, shape: Shape | None, settings: str) -> Shape:
+    """testbed.json comes first: whatever is interrupted after it can be started again."""
     top = Path(folder)
     known = shape_of(folder) if (top / "testbed.json").exists() else None
     held = shape or known or Shape()
@@ -333,15 +334,15 @@ def _prepare_folder(folder: str, shape: Shape | None, wishes: Mapping[str, str])
             f"named {known.fsname}; ask for the same, or choose another --dir"
         )
     try:
-        if known is None and top.exists() and any(top.iterdir()):
+        if known is None and top.exists() and any(p.name != "testbed.json.new" for p in top.iterdir()):
             raise UsageError(f"{folder} is not empty and no testbed; remove it, or choose another --dir")
         top.mkdir(0o755, exist_ok=True)
-        (top / "run").mkdir(0o700, exist_ok=True)
-        (top / "state").mkdir(0o755, exist_ok=True)
-        (top / "settings").write_text(_flat_text(wishes))
         aside = top / "testbed.json.new"
         aside.write_text(json.dumps({"schema_version": 1, "shape": held._asdict()}))
         aside.rename(top / "testbed.json")
+        (top / "run").mkdir(0o700, exist_ok=True)
+        (top / "state").mkdir(0o755, exist_ok=True)
+        (top / "settings").write_text(settings)
         commands.install(folder)
     except PermissionError as error:
         raise DeniedError(f"{folder} cannot be made or written; choose a folder of your own") from error
@@ -400,12 +401,15 @@ def up(
         raise BusyError(
             f"a testbed already runs on {folder}; stop it with penstock testbed down --dir {path}"
         )
+    wishes = _flat_text(settings or {})  # what is wrong is told before anything is made
+    if shape:
+        _check_shape(shape)
     prepare_mount_point(path, say)
     for mount in mounts():
         if mount.folder == folder:
             unmount(mount.path, force=True)
             say(f"{mount.path} was left mounted by a server that died; it is unmounted")
-    held = _prepare_folder(folder, shape, settings or {})
+    held = _prepare_folder(folder, shape, wishes)
     ready, tell = os.pipe()
     command: list[str] = [
         _program() or "penstock-testbed",
