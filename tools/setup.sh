@@ -13,6 +13,7 @@ python=$(command -v python3.11 || command -v python3)
 "$python" -c 'import os, sysconfig; raise SystemExit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
   missing+=(python3-dev)
 "$python" -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+"$python" -c 'import test.test_os' 2>/dev/null || missing+=("libpython$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-testsuite")
 
 if ((${#missing[@]})); then
   if (($(id -u) == 0)) && command -v apt-get >/dev/null; then
