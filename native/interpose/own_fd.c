@@ -181,5 +181,7 @@ PENSTOCK_EXPORT int prctl(int option, ...) {
   penstock_begun();
   if (option == PR_SET_SECCOMP)
     atomic_store(&penstock_process.sealed, true);
+  if ((option == PR_SET_SECCOMP && word[0] == 1 /* strict */) || (option == PR_SET_TSC && word[0] == PR_TSC_SIGSEGV))
+    atomic_store(&penstock_process.no_tsc, true);
   return penstock_real.prctl(option, word[0], word[1], word[2], word[3]);
 }

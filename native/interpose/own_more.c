@@ -205,8 +205,11 @@ PENSTOCK_EXPORT long int syscall(long int number, ...) {
     word[i] = va_arg(list, long);
   va_end(list);
   penstock_begun();
-  if (number == SYS_seccomp)
+  if (number == SYS_seccomp) {
     atomic_store(&penstock_process.sealed, true);
+    if (word[0] == 0 /* strict */)
+      atomic_store(&penstock_process.no_tsc, true);
+  }
   bool keeps = penstock_keeps_books();
   if (keeps && penstock_here.control && is_file_call(number))
     penstock_lost(PENSTOCK_LOST_SYSCALLS);

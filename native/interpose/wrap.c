@@ -10,7 +10,8 @@ static const uint8_t class_of[PENSTOCK_OPS] = {PENSTOCK_OP_CLASSES};
 
 uint64_t penstock_now_ns(void) {
   struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  bool no_tsc = atomic_load_explicit(&penstock_process.no_tsc, memory_order_relaxed);
+  clock_gettime(PENSTOCK_UNLIKELY(no_tsc) ? CLOCK_MONOTONIC_COARSE : CLOCK_MONOTONIC, &t);
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 

@@ -78,9 +78,11 @@ def tracing(*flags: str) -> Path:
     trace = HERE / "trace"
     includes = ["-I", trace, "-I", generated(), "-I", NATIVE]
     sources = [*sorted((NATIVE / "interpose").glob("*.c")), NATIVE / "interpose" / "vfork.S"]
+    # The wrappers ask the recorder whether a call only needs counting; here it never does.
+    sources += [NATIVE / "stages" / name for name in ("record.c", "slots.c", "process.c")]
     objects = []
     for source in [*sources, generated() / "calls_wrappers.c", trace / "trace.c"]:
-        objects.append(built_here() / f"trace{''.join(flags)}-{source.name}.o")
+        objects.append(built_here() / f"trace{''.join(flags)}-{source.parent.name}-{source.name}.o")
         gcc(
             "-include",
             NATIVE / "compat.h",
@@ -136,10 +138,9 @@ def seen(trace: Path) -> list[Seen]:
 
 def environment(board: Path | None, library: Path = INSTALLED, **more: str) -> dict[str, str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PENSTOCK_", "LD_"))}
-    env |= {"LC_ALL": "C", **more}
     if board:
         env |= {"LD_PRELOAD": str(library), "PENSTOCK_BOARD": str(board)}
-    return env
+    return env | {"LC_ALL": "C", **more}
 
 
 def run(
