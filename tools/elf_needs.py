@@ -39,7 +39,7 @@ def read(path: Path) -> Elf:
     weak, exported = set(), []
     for line in readelf("--dyn-syms", str(path)).splitlines():
         word = line.split()
-        if len(word) < 8 or not word[0].endswith(":") or word[4] == "LOCAL":
+        if len(word) < 8 or not re.fullmatch(r"\d+:", word[0]) or word[4] == "LOCAL":
             continue
         name, _, version = word[7].replace("@@", "@").partition("@")
         if word[6] != "UND":

@@ -7,9 +7,11 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "tools"))
+import calls  # noqa: E402
 import elf_needs  # noqa: E402
 
 OLDEST = (2, 28)
+MPI_CALLS = {"MPI_File_open", "H5Fcreate"}
 PREFIX = Path(sys.prefix)
 LIBRARIES = sorted((PREFIX / "lib" / "penstock").glob("*.so"))
 # Up to glibc 2.33 these lived in libdl.so.2, which libpenstock.so is linked with by name.
@@ -76,3 +78,22 @@ def test_compat_header_asks_for_the_old_versions(tmp_path: Path) -> None:
     elf = build(tmp_path, "-include", str(TOP / "native" / "compat.h"))
     assert elf.undefined["dlsym"] == (2, 2, 5)
     assert elf.newer_than(OLDEST) == {}
+
+
+def test_g02_library_exports_the_calls_of_the_table_and_nothing_else() -> None:
+    table = calls.parse((TOP / "native" / "calls.def").read_text())
+    exported = set(elf_needs.read(PREFIX / "lib/penstock/libpenstock.so").exported)
+    assert exported == {call.symbol for call in table.calls} | set(calls.EXPORTED_TOO)
+    assert set(elf_needs.read(PREFIX / "lib/penstock/libpenstock-mpi.so").exported) == MPI_CALLS
+
+
+def test_i26_thread_local_memory_is_small() -> None:
+    """What is preloaded takes it from the few hundred bytes that all libraries share."""
+    for library in LIBRARIES:
+        rows = [line.split() for line in elf_needs.readelf("--program-headers", str(library)).splitlines()]
+        assert all(int(row[5], 16) <= 64 for row in rows if row[:1] == ["TLS"])
+
+
+def test_i24_the_launcher_is_static_and_cannot_be_preloaded() -> None:
+    launcher = elf_needs.read(PREFIX / "bin" / "penstock-run")
+    assert (launcher.libraries, launcher.interpreter, launcher.undefined) == ([], "", {})

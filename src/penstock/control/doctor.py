@@ -13,6 +13,7 @@ from pathlib import Path
 from penstock import __version__
 from penstock.base import elf, units
 from penstock.base.settings import Settings, stray_variables
+from penstock.control import launch
 from penstock.control.seen import (
     FAIL,
     OK,
@@ -28,7 +29,7 @@ from penstock.control.seen import (
 )
 
 MACHINES = {"x86_64": "x86-64", "aarch64": "aarch64"}
-LOOK_EVERY_S = 0.02
+LOOK_EVERY_S = 0.005
 BOARD_NEEDS_BYTES = 16 << 20
 
 
@@ -126,8 +127,10 @@ def trial(words: list[str]) -> list[Finding]:
     """Run the command under Penstock, watch its processes, and compare with what was recorded."""
     with tempfile.TemporaryDirectory(prefix="penstock-doctor.") as folder:
         env = {**os.environ, "PENSTOCK_STATE_DIR": folder, "PENSTOCK_LOG": f"{folder}/log"}
-        command = [sys.executable, "-m", "penstock.cli", "run", "--", *words]
-        process = subprocess.Popen(command, env=env)
+        # What the program prints is not our answer, which may be JSON.
+        process = subprocess.Popen(
+            launch.arguments({}, words), executable=launch.penstock_run(), env=env, stdout=2
+        )
         watch = Watch(process.pid)
         while process.poll() is None:
             watch.look()
@@ -164,12 +167,17 @@ def compare(watch: Watch, recorded: set[int]) -> list[Finding]:
     """Processes that ran against processes that were recorded; the launcher itself is not counted."""
     own = watch.root
     ran = [process for process in watch.seen.values() if process.pid != own]
-    blind = [process for process in ran if process.pid not in recorded and not process.preloaded]
+    machine = MACHINES.get(platform.machine(), platform.machine())
     found = []
-    for exe in sorted({process.exe for process in blind}):
-        count = sum(process.exe == exe for process in blind)
+    for exe in sorted({process.exe for process in ran if not process.preloaded}):
         facts = facts_of(exe, code=False) if exe else Facts(exe, unreadable=True)
-        why = judge(facts, MACHINES.get(platform.machine(), platform.machine()))[0]
+        why = judge(facts, machine)[0]
+        # A process may be looked at before the library is in it, and may be recorded for what it was before exec.
+        count = sum(
+            p.exe == exe and not p.preloaded and (why.level == FAIL or p.pid not in recorded) for p in ran
+        )
+        if not count:
+            continue
         reason = why.text if why.level != OK else "did not get the environment"
         text = f"ran unseen ({count} process{'es' * (count != 1)}): {reason}"
         found.append(Finding(WARN, Path(exe).name, text, why.do or "start it with penstock-run"))
