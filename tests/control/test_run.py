@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -274,6 +275,21 @@ def test_other_preloads_go_on_working(where: str, env: dict[str, str], tmp_path:
     assert (tmp_path / "said").read_text() == "1\n"
     [run] = launching.runs(env)
     assert launching.written(run, tmp_path / "said") == 2
+
+
+def test_i22_a_library_that_cannot_be_preloaded_is_left_out(env: dict[str, str], tmp_path: Path) -> None:
+    """LD_PRELOAD cannot carry a blank; a missing library would make the loader complain in every process."""
+    for prefix, library in (("with blank", True), ("without", False)):
+        top = tmp_path / prefix
+        (top / "bin").mkdir(parents=True)
+        (top / "lib/penstock").mkdir(parents=True)
+        shutil.copy(PENSTOCK_RUN, top / "bin")
+        if library:
+            shutil.copy(launching.LIBRARY, top / "lib/penstock")
+        done = call(top / "bin/penstock-run", "sh", "-c", "echo $LD_PRELOAD; exit 4", env=env)
+        assert (done.returncode, done.stdout, done.stderr) == (4, b"\n", b"")
+    assert len(launching.log(env)) == 2
+    assert all("is missing or cannot be preloaded; the program runs without" in s for s in launching.log(env))
 
 
 def test_other_spawners_keep_the_recorder(env: dict[str, str], tmp_path: Path) -> None:

@@ -15,8 +15,16 @@ import pytest
 
 from tests.runs import made
 
-GUIDES = Path(__file__).parents[2] / "docs/guide"
-RUN = ("history.md", "policies.md", "replay.md", "report.md", "settings.md")
+TOP = Path(__file__).parents[2]
+GUIDES = TOP / "docs/guide"
+RUN = (
+    "history.md",
+    "policies.md",
+    "replay.md",
+    "report.md",
+    "run.md",
+    "settings.md",
+)
 
 
 class Step(NamedTuple):
@@ -70,9 +78,12 @@ def test_blocks_are_found_with_their_lines() -> None:
     assert list(steps(text)) == [Step(3, "one", "x\n\ny\n"), Step(7, "two", "")]
 
 
-@pytest.mark.parametrize("guide", sorted(p.name for p in GUIDES.glob("*.md")))
-def test_links_lead_somewhere(guide: str) -> None:
-    """Links between guides name files that are there."""
-    text = (GUIDES / guide).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
-        assert (GUIDES / target).exists(), target
+PAGES = sorted([*TOP.glob("*.md"), *TOP.glob("docs/**/*.md")])
+
+
+@pytest.mark.parametrize("page", [str(page.relative_to(TOP)) for page in PAGES])
+def test_links_lead_somewhere(page: str) -> None:
+    """Links between pages name files that are there."""
+    path = TOP / page
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+        assert (path.parent / target).exists(), target
