@@ -57,8 +57,9 @@ tar --sort=name --mtime=@1 -cf a.tar t
 mkdir out && tar -C out -xpf a.tar && tar -C out -df a.tar && md5sum a.tar
 """
 RSYNC = """
+touch -hd @1000 t/*
 rsync -aH t/ copy/
-echo new >> t/f9; rm t/f8
+echo new >> t/f9; rm t/f8; touch -d @2000 t t/f9
 rsync -aHi --delete t/ copy/ && rsync -aHni --delete t/ copy/
 """
 MAKE = r"""
