@@ -87,7 +87,7 @@ def test_what_was_held_back_is_done_later(tmp_path: Path, place: Path) -> None:
     process.stdout.readline()
     process.stdout.readline()  # one interval is over
     process.send_signal(signal.SIGSTOP)
-    time.sleep(1.5)
+    time.sleep(1.5)  # no wait for anything: so long it stands still
     process.send_signal(signal.SIGCONT)
     rows = [json.loads(line) for line in process.stdout]
     assert process.wait(30) == 0
