@@ -109,12 +109,10 @@ static inline uint32_t penstock_ring_sum(const struct penstock_ring_slot *slot, 
   return (uint32_t)hash;
 }
 
-/* Whether a ring of so many bytes makes no sense, or is another board's; `slots` is its own, read once. */
-static inline bool penstock_ring_wrong(const struct penstock_ring *ring, uint32_t slots, uint64_t bytes,
-                                       const uint8_t nonce[16]) {
+/* Whether a ring of so many bytes makes no sense; `slots` is its own, read once. */
+static inline bool penstock_ring_wrong(const struct penstock_ring *ring, uint32_t slots, uint64_t bytes) {
   return ring->magic != PENSTOCK_RING_MAGIC || ring->version != PENSTOCK_RING_VERSION || slots == 0 ||
-         slots > PENSTOCK_RING_SLOTS_MAX || (slots & (slots - 1)) || penstock_ring_bytes(slots) > bytes ||
-         __builtin_memcmp(ring->nonce, nonce, sizeof ring->nonce) != 0;
+         slots > PENSTOCK_RING_SLOTS_MAX || (slots & (slots - 1)) || penstock_ring_bytes(slots) > bytes;
 }
 
 /* ---- the program's side ---- */
@@ -133,8 +131,8 @@ struct penstock_ring_reader {
   uint64_t holes;    /* slots that were passed over */
 };
 
-/* -EPROTO: no ring, or another board's (`nonce`). */
-int penstock_ring_open(struct penstock_ring_reader *ret, const char *folder, const uint8_t nonce[16]);
+/* Reads by this descriptor, which stays the caller's.  -EPROTO: no ring. */
+int penstock_ring_open(struct penstock_ring_reader *ret, int fd);
 /* The next event into `room` (at least PENSTOCK_EVENT_MAX): 1; 0: there is none yet, and `ret_behind` tells whether one
    is in the making; `skip`: pass over that one. */
 enum { PENSTOCK_EVENT_MAX = (int)sizeof(struct penstock_event) + 2 * PENSTOCK_EVENT_PATH_MAX };
@@ -145,4 +143,3 @@ int penstock_ring_release(struct penstock_ring_reader *r);
 int penstock_ring_dropped(const struct penstock_ring_reader *r, uint32_t place, char room[PENSTOCK_RING_FOLDER_BYTES]);
 /* Head of the ring as it stands. */
 int penstock_ring_look(const struct penstock_ring_reader *r, struct penstock_ring *ret);
-void penstock_ring_close(struct penstock_ring_reader *r);

@@ -2,9 +2,6 @@
 /* The helper's side of the ring: by pread, since whoever owns the file may cut it short at any time. */
 #include "board/ring.h"
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,21 +15,15 @@ int penstock_ring_look(const struct penstock_ring_reader *r, struct penstock_rin
   return read_at(r->fd, ret, sizeof *ret, 0);
 }
 
-int penstock_ring_open(struct penstock_ring_reader *ret, const char *folder, const uint8_t nonce[16]) {
-  char path[PATH_MAX];
+int penstock_ring_open(struct penstock_ring_reader *ret, int fd) {
   struct penstock_ring head;
   struct stat st;
-  struct penstock_ring_reader r = {.fd = -1};
-  if (snprintf(path, sizeof path, "%s/ring", folder) >= (int)sizeof path)
-    return -ENAMETOOLONG;
-  r.fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (r.fd < 0)
-    return -errno;
-  int error = fstat(r.fd, &st) ? -errno : S_ISREG(st.st_mode) ? penstock_ring_look(&r, &head) : -EPROTO;
-  if (error || penstock_ring_wrong(&head, head.slots, (uint64_t)st.st_size, nonce)) {
-    close(r.fd);
-    return error ? error : -EPROTO;
-  }
+  struct penstock_ring_reader r = {.fd = fd};
+  int error = fstat(fd, &st) ? -errno : S_ISREG(st.st_mode) ? penstock_ring_look(&r, &head) : -EPROTO;
+  if (!error && penstock_ring_wrong(&head, head.slots, (uint64_t)st.st_size))
+    error = -EPROTO;
+  if (error)
+    return error;
   r.slots = head.slots;
   r.position = head.tail;
   *ret = r;
@@ -124,10 +115,4 @@ int penstock_ring_dropped(const struct penstock_ring_reader *r, uint32_t place, 
     return -EPROTO;
   memcpy(room, f.path, f.size);
   return (int)f.size;
-}
-
-void penstock_ring_close(struct penstock_ring_reader *r) {
-  if (r->fd >= 0)
-    close(r->fd);
-  r->fd = -1;
 }

@@ -162,7 +162,8 @@ static void attach_ring(const char *folder, const struct penstock_control *c) {
     return;
   const struct penstock_ring *ring = map.at;
   uint32_t slots = ring->slots;
-  if (penstock_ring_wrong(ring, slots, map.bytes, c->nonce)) {
+  if (penstock_ring_wrong(ring, slots, map.bytes) ||
+      memcmp(ring->nonce, c->nonce, sizeof ring->nonce) != 0) {
     unmap(&map);
     penstock_log("tells the catalog nothing: ", "the board's ring makes no sense");
     return;

@@ -252,20 +252,21 @@ static void close_from_to(unsigned from, unsigned to) {
     close((int)fd);
 }
 
-static void let_go(const struct penstock_watch *w, bool keep_error) {
-  int keep[] = {w->control, w->usage, w->agent ? w->board.usage : -1};
+static void let_go(const struct penstock_watch *w, int alive, bool keep_error) {
+  enum { KEPT = 4 };
+  int keep[KEPT] = {w->control, w->usage, w->agent ? w->board.usage : -1, alive};
   int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int fd = 0; null >= 0 && fd < (keep_error ? 2 : 3); fd++)
     dup2(null, fd);
-  for (int i = 0; i < 3; i++) /* sort */
-    for (int j = i + 1; j < 3; j++)
+  for (int i = 0; i < KEPT; i++) /* sort */
+    for (int j = i + 1; j < KEPT; j++)
       if (keep[j] < keep[i]) {
         int swap = keep[i];
         keep[i] = keep[j];
         keep[j] = swap;
       }
   unsigned from = 3;
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < KEPT; i++)
     if (keep[i] >= (int)from) {
       close_from_to(from, (unsigned)keep[i] - 1);
       from = (unsigned)keep[i] + 1;
@@ -400,7 +401,7 @@ static void detach(struct penstock_launch *l, struct penstock_watch *w) {
   setsid();
   if (fork())
     _exit(0);
-  let_go(w, false);
+  let_go(w, l->helper.alive, false);
   prctl(PR_SET_NAME, "penstock-collect");
   clear_environment();
   struct rhythm r = begin_rhythm();
@@ -467,13 +468,17 @@ _Noreturn void penstock_agent_run(struct penstock_launch *l, struct penstock_wat
   struct sigaction on_child;
   sigaction(SIGCHLD, &(struct sigaction){.sa_handler = SIG_DFL}, &on_child);
   bool began;
+  if (w->agent)
+    penstock_helper_start(&l->helper, &l->wishes, l->board, &mask);
+  else
+    l->helper.alive = -1;
   pid_t child = start(l, &mask, &on_child, &began);
   if (child < 0) {
     sigprocmask(SIG_SETMASK, &mask, NULL);
     penstock_board_put_away(w, false);
     penstock_become(l->launcher, l->argv, l->environment, -1);
   }
-  let_go(w, l->verbose);
+  let_go(w, l->helper.alive, l->verbose);
   if (began)
     write_begin(l, cwd, start_ns);
   int status = wait_for(l, w, child);
@@ -495,6 +500,7 @@ _Noreturn void penstock_agent_run(struct penstock_launch *l, struct penstock_wat
     detach(l, w);
   } else {
     finish(l, w, &end);
+    penstock_helper_finish(&l->helper, &l->wishes);
     penstock_collect(l->base, &l->wishes, l->job.node, l->board);
   }
   if (l->verbose) {

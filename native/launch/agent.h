@@ -12,6 +12,7 @@
    4. Nothing is written to the program's streams; what goes wrong is one line in the log. */
 #pragma once
 #include "launch/boards.h"
+#include "launch/helper.h"
 #include "launch/job.h"
 #include "launch/msgpack.h"
 #include "launch/wishes.h"
@@ -26,6 +27,7 @@ struct penstock_launch {
   bool die_with_us;     /* a launcher kills the program by killing us */
   bool plain_signals;   /* Python started us: SIGPIPE and SIGXFSZ are as Python left them, not as the program wants */
   bool verbose;
+  struct penstock_helper helper; /* of the catalog */
   char **argv;          /* of the program */
   char **environment;   /* of the program */
   char hint[512];       /* the command that would see all ranks, if some are not seen; "": none */

@@ -131,6 +131,9 @@ static uint32_t rules(const struct penstock_wishes *w, struct penstock_prefix *r
   for (uint32_t i = 0; i < w->mount_count && count < PENSTOCK_PREFIXES_MAX; i++)
     if (!penstock_board_rule(&ret[count], w->mounts[i], PENSTOCK_UNDER_RECORD | PENSTOCK_UNDER_MOUNT, 0))
       count++;
+  if (*w->catalog && count < PENSTOCK_PREFIXES_MAX &&
+      !penstock_board_rule(&ret[count], w->catalog_root, PENSTOCK_UNDER_RECORD | PENSTOCK_UNDER_MOUNT, 0))
+    count++;
   return count;
 }
 
@@ -160,6 +163,7 @@ static int take_board(struct penstock_launch *l, struct penstock_watch *w, const
     .record_files_max = l->wishes.files_max,
     .record_sample_every = l->wishes.sample_every,
     .usage_max_bytes = l->wishes.board_max_bytes,
+    .ring_bytes = l->wishes.ring_bytes,
     .prefixes = prefixes,
     .prefix_count = rules(&l->wishes, prefixes),
     .parts = file->parts,

@@ -102,7 +102,8 @@ static bool read_mounts(const char *text, struct penstock_wishes *w) {
 static const char *const NAMES[] = {
   "state_dir",       "history.dir",        "history.readers", "board.dir",
   "board.max_size",  "record.files_max",   "record.sample_every", "run.stages",
-  "agent.socket",    "run.mounts",
+  "agent.socket",    "run.mounts",         "catalog.file",    "catalog.root",
+  "catalog.ring_size",
 };
 
 static bool set(struct penstock_wishes *w, const char *name, const char *value) {
@@ -127,6 +128,12 @@ static bool set(struct penstock_wishes *w, const char *name, const char *value) 
     return read_whole(value, UINT32_MAX, &number) && (w->sample_every = (uint32_t)number, true);
   if (strcmp(name, "run.stages") == 0)
     return read_stages(value, &w->stages);
+  if (strcmp(name, "catalog.file") == 0)
+    return read_path(value, w->catalog);
+  if (strcmp(name, "catalog.root") == 0)
+    return read_path(value, w->catalog_root);
+  if (strcmp(name, "catalog.ring_size") == 0)
+    return read_size(value, &w->ring_bytes);
   return read_mounts(value, w);
 }
 
@@ -218,4 +225,12 @@ void penstock_wishes_settle(struct penstock_wishes *w) {
     xdg(w->state, "XDG_STATE_HOME", ".local/state", "penstock");
   if (!*w->history && snprintf(w->history, sizeof w->history, "%s/history", w->state) >= (int)sizeof w->history)
     *w->history = 0;
+  char *slash = strrchr(w->catalog, '/');
+  if (slash)
+    w->stages |= PENSTOCK_STAGE_CATALOG;
+  else
+    w->stages &= ~(uint32_t)PENSTOCK_STAGE_CATALOG;
+  if (slash && !*w->catalog_root)
+    snprintf(w->catalog_root, sizeof w->catalog_root, "%.*s", slash == w->catalog ? 1 : (int)(slash - w->catalog),
+             w->catalog);
 }

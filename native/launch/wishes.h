@@ -21,6 +21,9 @@ struct penstock_wishes {
   uint32_t stages;
   char mounts[PENSTOCK_MOUNTS_MAX][240];
   uint32_t mount_count;
+  char catalog[PATH_MAX];      /* to be kept by this run; "": none */
+  char catalog_root[PATH_MAX]; /* the folder that it is of; "": the one that it lies in */
+  uint64_t ring_bytes;
 };
 
 /* Defaults, the site's file, the user's file, the environment. */

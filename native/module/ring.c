@@ -18,22 +18,16 @@ static PyObject *failure(int error) {
 static struct penstock_ring_reader *reader_of(PyObject *capsule) { return PyCapsule_GetPointer(capsule, NAME); }
 
 static void drop(PyObject *capsule) {
-  struct penstock_ring_reader *r = reader_of(capsule);
-  if (r)
-    penstock_ring_close(r);
-  free(r);
+  free(reader_of(capsule));
 }
 
 static PyObject *ring_open(PyObject *self, PyObject *args) {
-  PyObject *folder;
-  const char *nonce;
-  Py_ssize_t size;
+  int fd;
   (void)self;
-  if (!PyArg_ParseTuple(args, "O&y#", PyUnicode_FSConverter, &folder, &nonce, &size))
+  if (!PyArg_ParseTuple(args, "i", &fd))
     return NULL;
-  struct penstock_ring_reader *r = size == 16 ? malloc(sizeof *r) : NULL;
-  int error = !r ? -EINVAL : penstock_ring_open(r, PyBytes_AsString(folder), (const uint8_t *)nonce);
-  Py_DECREF(folder);
+  struct penstock_ring_reader *r = malloc(sizeof *r);
+  int error = r ? penstock_ring_open(r, fd) : -ENOMEM;
   if (error) {
     free(r);
     return failure(error);
@@ -106,7 +100,7 @@ static PyObject *ring_state(PyObject *self, PyObject *capsule) {
 }
 
 PyMethodDef penstock_module_ring[] = {
-  {"ring_open", ring_open, METH_VARARGS, "ring_open(board, nonce): a reader of the board's ring."},
+  {"ring_open", ring_open, METH_VARARGS, "ring_open(fd): a reader of a board's ring; the descriptor stays yours."},
   {"ring_events", ring_events, METH_VARARGS,
    "ring_events(reader, most, skip=False): ([(what, flags, pid, thread, dev, ino, path, path2), ...], is one in the "
    "making?); skip passes over those in the making."},

@@ -254,6 +254,25 @@ SCHEMA = (
     Setting("tls.ca", PATH, "", "Certificate of the authority that certified the controller and all agents."),
     Setting("tls.certificate", PATH, "", "This node's (or the controller's) certificate, with its name."),
     Setting("tls.key", PATH, "", "The key of that certificate."),
+    Setting(
+        "catalog.file",
+        PATH,
+        "",
+        "The catalog that runs keep as they write files (`penstock run --catalog`). Empty: none.",
+    ),
+    Setting(
+        "catalog.root",
+        PATH,
+        "",
+        "The folder whose tree that catalog is of. Empty: the folder that the catalog lies in.",
+    ),
+    Setting(
+        "catalog.ring_size",
+        SIZE,
+        "4MiB",
+        "Shared memory between a run and its catalog's helper. What does not fit while the helper is behind is "
+        "found by a scan of its folder.",
+    ),
     Setting("report.top", WHOLE, "8", "How many files the report on the screen names."),
     Setting(
         "report.small_request",

@@ -44,6 +44,11 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the limits there and start nothing: for PENSTOCK_PLAN=FILE srun penstock-run ./app",
     )
+    parser.add_argument(
+        "--catalog",
+        metavar="FILE",
+        help="keep this catalog of the tree that it lies in (or of catalog.root) as files are written",
+    )
     parser.add_argument("--no-record", action="store_true", help="record nothing")
     parser.add_argument("-v", "--verbose", action="store_true", help="say at the end where the record is")
     from penstock.cli import _common
@@ -103,6 +108,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("which command? penstock run -- ./app")
     if args.stages is not None:
         args.set.append(f"run.stages={args.stages}")
+    if args.catalog is not None:
+        args.set.append(f"catalog.file={args.catalog}")
     held = dict(_common.settings_of(args))
     if args.no_record:
         held["run.stages"] = tuple(stage for stage in held["run.stages"] if stage != "record")

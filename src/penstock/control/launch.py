@@ -30,6 +30,9 @@ PASSED_ON = (
     "run.stages",
     "run.mounts",
     "agent.socket",
+    "catalog.file",
+    "catalog.root",
+    "catalog.ring_size",
 )
 
 
