@@ -44,7 +44,10 @@ docs: setup ## man pages and completions into build/, tables into the guides
 bench: setup ## tables of figures: make bench NAME=interpose, or all
 	$(PY) -m benchmarks $(NAME)
 
+experiment: setup ## a published figure, done again: make experiment NAME=padll-fig5
+	$(PY) -m experiments.$(subst -,_,$(NAME)) $(ARGS)
+
 clean: ## all that was built
 	rm -rf .venv build dist
 
-.PHONY: help setup demo test fuzz lint docs bench clean
+.PHONY: experiment help setup demo test fuzz lint docs bench clean

@@ -10,7 +10,6 @@
 #include "board/check.h"
 #include "board/create.h"
 #include "board/read.h"
-#include "launch/operations.h"
 
 static PyObject *failure(int error, PyObject *folder) {
   errno = -error;
@@ -243,20 +242,10 @@ static PyObject *board_read(PyObject *self, PyObject *args) {
                        (unsigned long long)seen.chunks_held, r.processes);
 }
 
-static PyObject *board_operations(PyObject *self, PyObject *nothing) {
-  PyObject *list = PyList_New(PENSTOCK_OPS);
-  (void)self, (void)nothing;
-  for (int op = 0; list && op < PENSTOCK_OPS; op++)
-    PyList_SetItem(list, op, Py_BuildValue("(ss)", penstock_operation_names[op],
-                                           penstock_class_names[penstock_operation_classes[op]]));
-  return list;
-}
-
 PyMethodDef penstock_module_board[] = {
   {"board_create", (PyCFunction)(void (*)(void))board_create, METH_VARARGS | METH_KEYWORDS,
    "board_create(folder, run, stages, otherwise, rules, files_max=0, sample_every=0, max_bytes=0): makes a board."},
   {"board_noise", board_noise, METH_NOARGS, "board_noise(): the rules (path, under) that keep noise out of records."},
-  {"board_operations", board_operations, METH_NOARGS, "board_operations(): (name, class) of calls.def, by number."},
   {"board_grow", board_grow, METH_VARARGS, "board_grow(folder): gives it room if it needs some; whether it did."},
   {"board_delete", board_delete, METH_VARARGS, "board_delete(folder): removes its files and the folder."},
   {"board_read", board_read, METH_VARARGS,

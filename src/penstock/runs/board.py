@@ -249,7 +249,7 @@ def noise() -> list[tuple[str, int]]:
 
 def operations() -> dict[str, str]:
     """The operations of calls.def with their classes, in the order of their numbers."""
-    return dict(_native.board_operations())
+    return dict(_native.operations())
 
 
 def create(
