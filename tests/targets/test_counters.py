@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers out of many files of statistics at once."""
 
+import os
+from array import array
 from pathlib import Path
 
 import pytest
@@ -44,12 +46,39 @@ def test_plain_numbers_and_what_is_missing(tmp_path: Path) -> None:
     assert numbers(paths) == [4194304, -28, NONE, NONE, 2**63 - 1, NONE, NONE, NONE]
 
 
+def test_files_that_are_kept_open_are_those_with_the_names(tmp_path: Path) -> None:
+    """Written in place, replaced, gone and there again, as statistics are."""
+    path, text = tmp_path / "a", f"{tmp_path}/a\0{tmp_path}/b\0".encode()
+    kept = array("i", [-1, -1])
+
+    def seen() -> list[int]:
+        return memoryview(_native.read_counters(b"/", text, b"", kept)).cast("q").tolist()
+
+    path.write_text("1")
+    assert seen() == [1, NONE]
+    first = kept[0]
+    path.write_text("2")
+    assert seen() == [2, NONE]
+    assert list(kept) == [first, -1]
+    (tmp_path / "new").write_text("3")
+    (tmp_path / "new").rename(path)
+    assert seen() == [3, NONE]
+    path.unlink()
+    assert seen() == [NONE, NONE]
+    assert list(kept) == [-1, -1]
+    path.write_text("4")
+    assert seen() == [4, NONE]
+    os.close(kept[0])
+
+
 def test_no_files_and_bad_arguments() -> None:
     assert numbers([]) == []
     with pytest.raises(ValueError, match="NUL"):
         _native.read_counters(b"/", b"/proc/uptime", b"")
     with pytest.raises(ValueError, match="too many"):
         _native.read_counters(b"/", b"", b"a\0" * 17)
+    with pytest.raises(ValueError, match="one descriptor"):
+        _native.read_counters(b"/", b"/proc/uptime\0", b"", array("i", [-1, -1]))
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2**62), st.integers(0, 2**62)), max_size=5))

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the Lustre driver makes of a tree of statistics, its texts as Lustre writes them."""
 
+import contextlib
+import gc
+import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,6 +124,31 @@ def test_job_counts_of_all_servers_together(tree: Tree) -> None:
     tree.put("mdt.fs-MDT0000.job_stats", "job_stats:")
     counts = Lustre(tree.mount).job_counts()
     assert counts == {"dd.0": {"write_bytes": 2 * 8388608, "write": 4}, "a b:c": {"open": 6}}
+
+
+def opened_below(folder: Path) -> int:
+    count = 0
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        with contextlib.suppress(FileNotFoundError):  # the listing's own
+            count += os.readlink(f"/proc/self/fd/{name}").startswith(f"{folder}/")  # noqa: PTH115
+    return count
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(1000, 6), (7, 3), (5, 0)])
+def test_files_stay_open_if_so_many_may_and_no_longer_than_the_driver(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, limit: int, kept: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (limit, limit))
+    for number in range(3):
+        tree.ost(number, True, stats="")
+    lustre = Lustre(tree.mount)
+    for _ in range(2):
+        assert [t.free_bytes for t in lustre.targets()] == [400 * 1024] * 3
+        assert len(lustre.load()) == 3
+        assert opened_below(tree.top) == kept
+    del lustre
+    gc.collect()
+    assert opened_below(tree.top) == 0
 
 
 def test_broken_job_stats_are_left_out() -> None:

@@ -11,11 +11,14 @@ import errno
 import fcntl
 import os
 import re
+import resource
+import threading
 import time
+import weakref
+from array import array
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from penstock import _native
 from penstock.base.errors import PenstockError
@@ -67,20 +70,33 @@ def fsname_of(mount: Mount) -> str:
     return mount.source.rpartition(":/")[2].partition("/")[0]
 
 
-class _Paths(NamedTuple):
-    """Files below one folder, each name ended by a NUL."""
+class _Paths:
+    """Files below one folder, each name ended by a NUL; kept open, which makes reading them again much cheaper, where
+    so many may be."""
 
-    root: bytes
-    names: bytes
+    def __init__(self, root: bytes, names: bytes, keep: bool) -> None:
+        self.root = root
+        self.names = names
+        self._kept = array("i", [-1]) * (names.count(b"\0") if keep else 0)
+        self._one_at_a_time = threading.Lock()
+        weakref.finalize(self, _close, self._kept)
 
     def rows(self, counters: bytes = b"") -> bytes:
         """Rows of numbers out of the files, see read_counters."""
-        found: bytes = _native.read_counters(self.root, self.names, counters)
+        with self._one_at_a_time:
+            kept = (self._kept,) if self._kept else ()
+            found: bytes = _native.read_counters(self.root, self.names, counters, *kept)
         return found
 
     def numbers(self) -> list[int]:
         """The number in each file."""
         return memoryview(self.rows()).cast("q").tolist()
+
+
+def _close(kept: "array[int]") -> None:
+    for fd in kept:
+        if fd >= 0:
+            os.close(fd)
 
 
 class _Files:
@@ -101,6 +117,7 @@ class _Files:
         admin = self._folders("osp", f"{fs}-OST????-osc-MDT0000")
         self.admin = [admin.get(number, "none") for number in self.ids]
         self._paths: dict[tuple[str, str], _Paths] = {}
+        self._may_keep = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
         self.sizes: list[int] = []
         self.sized_s = float("-inf")
         self.flags: dict[int, str] | None = None
@@ -133,7 +150,11 @@ class _Files:
                 if any(os.access(root / path, os.R_OK) for path in some[:2])
             ]
             root = str(roots[0]) if roots else "/nowhere"
-            self._paths[group, name] = _Paths(root.encode(), "".join(path + "\0" for path in some).encode())
+            keep = name != "kbytestotal" and len(some) <= self._may_keep  # sizes are read once a minute
+            self._may_keep -= len(some) if keep else 0
+            self._paths[group, name] = _Paths(
+                root.encode(), "".join(path + "\0" for path in some).encode(), keep
+            )
         return self._paths[group, name]
 
 
