@@ -68,6 +68,53 @@ class Process:
         return int(self.popen.returncode)
 
 
+class Hosts:
+    """Hosts with networks of their own on one bridge, which die with their holders; files are this machine's."""
+
+    def __init__(self, folder: Path, names: tuple[str, ...]) -> None:
+        self.folder = folder
+        self.holders: dict[str, subprocess.Popen[bytes]] = {}
+        self.address = "10.91.0.1"  # of the head
+        try:
+            self._hold(
+                "head", "ip link add br0 type bridge; ip addr add 10.91.0.1/24 dev br0; ip link set br0 up"
+            )
+            for number, name in enumerate(names, 11):
+                self._hold(name, "true")
+                outside, inside, pid = f"br-{name}", f"eth-{name}", str(self.holders[name].pid)
+                self.on(
+                    "head", "ip", "link", "add", outside, "type", "veth", "peer", "name", inside, "netns", pid
+                )
+                self.on("head", "ip", "link", "set", outside, "master", "br0", "up")
+                self.on(name, "ip", "addr", "add", f"10.91.0.{number}/24", "dev", inside)
+                self.on(name, "ip", "link", "set", inside, "up")
+        except BaseException:
+            self.end()
+            raise
+
+    def _hold(self, name: str, shell: str) -> None:
+        ready = self.folder / f"{name}.ready"
+        script = f"ip link set lo up; {shell}; touch {ready}; exec sleep infinity"
+        self.holders[name] = subprocess.Popen(["unshare", "--net", "bash", "-ec", script])
+        until(ready.exists, f"{name} is there")
+
+    def inside(self, name: str) -> tuple[str, ...]:
+        return ("nsenter", "-t", str(self.holders[name].pid), "-n", "--")
+
+    def on(self, name: str, *words: str) -> None:
+        subprocess.run([*self.inside(name), *words], check=True, timeout=30)
+
+    def cut_off(self, name: str, cut: bool = True) -> None:
+        """Its cable is pulled, or put back."""
+        self.on("head", "ip", "link", "set", f"br-{name}", "down" if cut else "up")
+
+    def end(self) -> None:
+        for holder in self.holders.values():
+            holder.kill()
+        for holder in self.holders.values():
+            holder.wait(timeout=30)
+
+
 class Site:
     """An authority and what was started under it; everything ends with it."""
 
@@ -80,10 +127,12 @@ class Site:
         self.policy.write_text(policy)
         self.processes: list[Process] = []
         self.fakes: list[Fake] = []
+        self.jobs: list[Any] = []  # plane_jobs.py
         self.controller: Process | None = None
         self.ports = (0, 0)
         self.boards = Path("/dev/shm") / f"penstock-test-{os.getpid()}-{time.monotonic_ns()}"
         self.boards.mkdir(mode=0o711)
+        self.inside: tuple[str, ...] = ()  # where the controller and those who ask it are
 
     def __enter__(self) -> Self:
         return self
@@ -91,6 +140,9 @@ class Site:
     def __exit__(self, *_: object) -> None:
         for fake in self.fakes:
             fake.close()
+        for job in self.jobs:
+            job.path.touch()
+            job.popen.communicate(timeout=60)
         for process in reversed(self.processes):
             if process.popen.poll() is None:
                 process.end(signal.SIGKILL)
@@ -131,7 +183,9 @@ class Site:
             *words,
         ]
         log = self.folder / "controller.log"
-        self.controller = Process([*command, *settings(files)], self.env("controller"), log, inside)
+        self.controller = Process(
+            [*command, *settings(files)], self.env("controller"), log, inside or self.inside
+        )
         self.processes.append(self.controller)
         self.ports = (self.controller.ready["agents"], self.controller.ready["tools"])
         return self.controller
@@ -180,7 +234,7 @@ class Site:
         if node:
             held["agent.socket"] = str(self.socket(node))
         done = subprocess.run(
-            [str(PENSTOCK), *words, *settings(held)],
+            [*self.inside, str(PENSTOCK), *words, *settings(held)],
             env=self.env("user"),
             capture_output=True,
             text=True,
@@ -272,4 +326,4 @@ class Fake:
             self.socket.close()
 
 
-__all__ = ["POLICY", "Fake", "Process", "Site", "settings", "until"]
+__all__ = ["POLICY", "Fake", "Hosts", "Process", "Site", "settings", "until"]

@@ -3,108 +3,21 @@
 
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from launching import PENSTOCK, log, runs, until
-from plane import Site
-
-# Metadata calls as fast as they go, until told to stop; then how many a second from one second after the start.
-BUSY = """
-import os, sys, threading, time
-stop, counts = sys.argv[1], [0] * int(sys.argv[2])
-def work(i):
-    while not os.access(stop, os.F_OK):
-        for _ in range(20):
-            os.access("/tmp/penstock-no-such-name", os.F_OK)
-            counts[i] += 1
-threads = [threading.Thread(target=work, args=(i,)) for i in range(len(counts))]
-[t.start() for t in threads]
-[t.join() for t in threads]
-print(sum(counts))
-"""
-
-
-class Job:
-    """A program under `penstock run` that asks for all it can get, and says how much it had."""
-
-    def __init__(
-        self, site: Site, node: str, name: str, *words: str, threads: int = 1, inside: tuple[str, ...] = ()
-    ):
-        self.site = site
-        self.env = site.env(f"home-{name}-{node}") | {
-            "PENSTOCK_AGENT_SOCKET": str(site.socket(node)),
-            "SLURM_JOB_ID": name,
-        }
-        self.path = site.folder / f"{name}-{node}-{time.monotonic_ns()}.stop"
-        command = [
-            str(PENSTOCK),
-            "run",
-            *words,
-            "--",
-            sys.executable,
-            "-c",
-            BUSY,
-            str(self.path),
-            str(threads),
-        ]
-        self.popen = subprocess.Popen(
-            [*inside, *command], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-
-    def stop(self) -> int:
-        """Ends it; how many calls it made.  It must end well, and have said nothing."""
-        self.path.touch()
-        out, err = self.popen.communicate(timeout=60)
-        assert (self.popen.returncode, err) == (0, b""), (self.popen.returncode, err)
-        return int(out)
+from plane import Process, Site, settings
+from plane_jobs import asked, rate, row, start
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     with Site(tmp_path) as made:
         made.start_controller()
-        made.jobs: list[Job] = []  # type: ignore[attr-defined]
-        try:
-            yield made
-        finally:
-            for job in made.jobs:  # type: ignore[attr-defined]
-                job.path.touch()
-                job.popen.communicate(timeout=60)
-
-
-def start(site: Site, node: str, name: str, *words: str, **options: Any) -> Job:
-    job = Job(site, node, name, *words, **options)
-    site.jobs.append(job)  # type: ignore[attr-defined]
-    return job
-
-
-def row(site: Site, node: str, job: str, limit: str = "all metadata") -> dict[str, Any] | None:
-    """What the agent says of a job's limit."""
-    done = site.ask("status", job, "--json", node=node, check=False)
-    if done.returncode:
-        return None
-    import json
-
-    rows = [r for j in json.loads(done.stdout)["jobs"] for r in j["rows"] if r["limit"] == limit]
-    return rows[0] if rows else None
-
-
-def asked(site: Site, node: str, job: str) -> int:
-    found = row(site, node, job)
-    return int(found["calls_asked"]) if found else 0
-
-
-def rate(site: Site, pairs: list[tuple[str, str]], seconds: float = 2.0) -> float:
-    """Calls a second that these (node, job) made, measured now."""
-    began, before = time.monotonic(), [asked(site, *pair) for pair in pairs]
-    time.sleep(seconds)
-    after = [asked(site, *pair) for pair in pairs]
-    return (sum(after) - sum(before)) / (time.monotonic() - began)
+        yield made
 
 
 def test_a_job_started_by_penstock_run_is_under_the_sites_limit(site: Site) -> None:
@@ -232,7 +145,6 @@ def test_on_lost_says_what_holds_after_the_lease(tmp_path: Path, word: str) -> N
         '[control]\ninterval = "50ms"\nlease = "500ms"\n[[limit]]\nname = "all metadata"\nrate = "1k/s"\n'
     )
     with Site(tmp_path, policy + f'on_lost = "{word}"\n') as site:
-        site.jobs = []  # type: ignore[attr-defined]
         site.start_controller()
         site.start_agent("n1")
         job = start(site, "n1", "1")
@@ -276,9 +188,6 @@ def test_two_jobs_share_and_the_unused_moves(site: Site) -> None:
 def test_an_agent_without_a_controller_decides_by_its_own_policy(tmp_path: Path) -> None:
     """One user, no rights, no certificates."""
     with Site(tmp_path) as site:
-        site.jobs = []  # type: ignore[attr-defined]
-        from plane import Process, settings
-
         held = {"agent.socket": str(site.socket("n1")), "agent.boards": str(site.boards / "own")}
         words = [str(PENSTOCK), "agent", "--json", "--policy", str(site.policy), *settings(held)]
         agent = Process(words, site.env("own"), tmp_path / "own.log")

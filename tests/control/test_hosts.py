@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One job on three hosts, each with a network and an agent of its own, one controller over mTLS."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from launching import until
+from plane import Hosts, Site
+from plane_jobs import asked, rate, row, start
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(os.getuid() != 0, reason="only root can make network namespaces"),
+]
+NAMES = ("n1", "n2", "n3")
+POLICY = """
+[control]
+interval = "50ms"
+lease = "1s"
+
+[[limit]]
+name = "all metadata"
+rate = "1200/s"
+on_lost = "100/s"
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    hosts = Hosts(tmp_path, NAMES)
+    try:
+        with Site(tmp_path, POLICY, hosts.address) as made:
+            made.inside = hosts.inside("head")
+            made.hosts = hosts  # type: ignore[attr-defined]
+            made.start_controller()
+            for name in NAMES:
+                made.start_agent(name, inside=hosts.inside(name))
+            yield made
+    finally:
+        hosts.end()
+
+
+def test_the_limit_of_a_job_on_three_hosts_holds_in_sum_and_through_a_partition(site: Site) -> None:
+    hosts = site.hosts  # type: ignore[attr-defined]
+    pairs = [(name, "4711") for name in NAMES]
+    for name in NAMES:
+        start(site, name, "4711", inside=hosts.inside(name))
+    until(lambda: all(asked(site, *pair) > 100 for pair in pairs), "all three run")
+    until(lambda: len([n for n in site.ask("nodes", "--json")["nodes"] if n["here"]]) == 3, "all are here")
+    time.sleep(1)  # the windows before are of the start
+    whole = rate(site, pairs)
+    shown = site.job("4711")
+
+    hosts.cut_off("n3")
+    until(lambda: rate(site, pairs[:2], 1.0) > 1050, "the two others have what it left", 60)
+    alone = until(lambda: (r := rate(site, pairs[2:], 1.0)) < 200 and r, "on_lost holds on the lost one", 60)
+    others = rate(site, pairs[:2])
+    screen = site.ask("status", "4711", node="n3")
+
+    hosts.cut_off("n3", cut=False)
+    until(lambda: row(site, "n3", "4711")["lease_left_s"] > 0, "it is back", 60)  # type: ignore[index]
+    until(lambda: rate(site, pairs[2:], 1.0) > 300, "it has its share again", 60)
+    again = rate(site, pairs)
+
+    assert shown["nodes"] == 3
+    assert 1000 < whole < 1350
+    assert others < 1350
+    assert alone < 200
+    assert "its lease is over: rate holds until the controller is back" in screen
+    assert 1000 < again < 1350
+
+
+def test_the_unused_share_of_a_jobs_idle_node_moves_to_its_busy_one(site: Site) -> None:
+    hosts = site.hosts  # type: ignore[attr-defined]
+    idle = [start(site, name, "1", inside=hosts.inside(name)) for name in NAMES[1:]]
+    busy = start(site, "n1", "1", inside=hosts.inside("n1"), threads=2)
+    pairs = [(name, "1") for name in NAMES]
+    until(lambda: all(asked(site, *pair) > 50 for pair in pairs), "all three run")
+    for job in idle:
+        job.stop()
+    until(lambda: rate(site, pairs[:1], 1.0) > 1050, "C07: the busy node has nearly all")
+    busy.stop()
