@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies of a site: what they would have done, and what they are elsewhere.
 
+penstock policy try site.toml --since 7d
 penstock policy tbf site.toml --cpts 4
 """
 
@@ -18,7 +19,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     for found in sorted(pkgutil.iter_modules(_policy.__path__), key=lambda m: m.name):
         module = importlib.import_module(f"{_policy.__name__}.{found.name}")
         row = rows.add_parser(
-            found.name,
+            found.name.rstrip("_"),  # try is a word of Python's
             help=module.HELP,
             description=module.__doc__,
             formatter_class=argparse.RawDescriptionHelpFormatter,
