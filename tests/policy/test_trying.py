@@ -43,8 +43,8 @@ def test_two_runs_share_and_the_second_speeds_up_when_the_first_is_done() -> Non
 
     assert trial.fates["a"].delay_s == pytest.approx(5)
     assert trial.fates["b"].delay_s == pytest.approx(5)
-    assert max(trial.series[0].served) == pytest.approx(200)
-    assert max(trial.series[0].asked) == pytest.approx(400)
+    assert trial.served[0].most == pytest.approx(200)
+    assert trial.asked[0].most == pytest.approx(400)
 
 
 def test_runs_after_each_other_do_not_meet() -> None:
@@ -103,7 +103,7 @@ def test_nobody_is_early_and_the_total_holds(works: list[Work], rate: float) -> 
 
     assert set(trial.fates) == {w.run for w in works}
     assert all(fate.delay_s >= 0 for fate in trial.fates.values())
-    assert max(trial.series[0].served) <= rate * (1 + 1e-6)
+    assert trial.served[0].most <= rate * (1 + 1e-6)
 
 
 @settings(deadline=None, max_examples=30)

@@ -53,17 +53,21 @@ class Fate:
 
 @dataclass
 class Series:
-    """Of one limit: asked and granted, from when on."""
+    """Units a second of one limit, each from its time on."""
 
     times_s: list[float] = field(default_factory=list)
-    asked: list[float] = field(default_factory=list)  # what was recorded
-    served: list[float] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+
+    @property
+    def most(self) -> float:
+        return max(self.rates, default=0.0)
 
 
 @dataclass(frozen=True)
 class Trial:
     fates: Mapping[str, Fate]
-    series: Mapping[int, Series]
+    asked: Mapping[int, Series]  # by limit: as it was recorded
+    served: Mapping[int, Series]  # as it would have been
 
 
 @dataclass
@@ -84,7 +88,7 @@ def simulate(policy: Policy, works: list[Work], tell: Callable[[float], None] = 
     waiting = sorted(works, key=lambda w: (w.start_s, w.run, w.node))
     active: list[_Active] = []
     done: list[_Active] = []
-    series = {number: Series() for number, limit in enumerate(policy.limits) if not limit.shadow}
+    served = {number: Series() for number, limit in enumerate(policy.limits) if not limit.shadow}
     memory = deciding.Memory()
     step_s = TIMETABLE_S if policy.timetables else float("inf")
     now_s = waiting[0].start_s if waiting else 0.0
@@ -94,7 +98,7 @@ def simulate(policy: Policy, works: list[Work], tell: Callable[[float], None] = 
         while position < len(waiting) and waiting[position].start_s <= now_s:
             active.append(_Active(waiting[position]))
             position += 1
-        memory = _decide(now_s, policy, active, memory, series)
+        memory = _decide(now_s, policy, active, memory, served)
         next_s = min(
             waiting[position].start_s if position < len(waiting) else last_s,
             now_s + step_s,
@@ -113,7 +117,26 @@ def simulate(policy: Policy, works: list[Work], tell: Callable[[float], None] = 
         tell(len(done) / len(works))
     for one in active:
         one.end_s = float("inf")
-    return Trial(_fates([*done, *active]), series)
+    return Trial(
+        _fates([*done, *active]), {number: recorded(policy, works, number) for number in served}, served
+    )
+
+
+def recorded(policy: Policy, works: list[Work], number: int) -> Series:
+    """What a limit's jobs asked for, as it was."""
+    changes: dict[float, float] = {}
+    for work in works:
+        rate = work.units.get(number, 0.0) / _length(work)
+        if rate > LEAST_RATE and policy.limits[number].match(work.job):
+            changes[work.start_s] = changes.get(work.start_s, 0.0) + rate
+            end_s = work.start_s + _length(work)
+            changes[end_s] = changes.get(end_s, 0.0) - rate
+    found, rate = Series(), 0.0
+    for time_s in sorted(changes):
+        rate = max(0.0, rate + changes[time_s])
+        found.times_s.append(time_s)
+        found.rates.append(rate)
+    return found
 
 
 def _length(work: Work) -> float:
@@ -132,7 +155,7 @@ def _decide(
     policy: Policy,
     active: list[_Active],
     memory: deciding.Memory,
-    series: Mapping[int, Series],
+    served: Mapping[int, Series],
 ) -> deciding.Memory:
     """Sets the speed of all that is active."""
     rows = [
@@ -140,15 +163,14 @@ def _decide(
         for at, one in enumerate(active)
         for limit, units in one.work.units.items()
         if units / _length(one.work) > LEAST_RATE
-        and limit in series
+        and limit in served
         and policy.limits[limit].match(one.work.job)
     ]
     for one in active:
         one.speed, one.held = 1.0, -1
-    for found in series.values():
+    for found in served.values():
         found.times_s.append(now_s)
-        found.asked.append(0.0)
-        found.served.append(0.0)
+        found.rates.append(0.0)
     if not rows:
         return memory
     asked = np.array([row[2] for row in rows])
@@ -165,7 +187,7 @@ def _decide(
         seen = deciding.Rows(job_at, node_at, limits, used, held, grant, tuple(jobs))
         grants, memory = deciding.decide(now_s, seen, policy, memory)
         granted = grants.rate
-    _set_speeds(active, rows, granted, series)
+    _set_speeds(active, rows, granted, served)
     return memory
 
 
@@ -173,14 +195,13 @@ def _set_speeds(
     active: list[_Active],
     rows: list[tuple[int, int, float]],
     granted: Floats,
-    series: Mapping[int, Series],
+    served: Mapping[int, Series],
 ) -> None:
     for (at, limit, asked), rate in zip(rows, granted.tolist(), strict=True):
         if rate / asked < active[at].speed:
             active[at].speed, active[at].held = rate / asked, limit
     for at, limit, asked in rows:
-        series[limit].asked[-1] += asked
-        series[limit].served[-1] += asked * active[at].speed
+        served[limit].rates[-1] += asked * active[at].speed
 
 
 def _fates(pieces: list[_Active]) -> dict[str, Fate]:

@@ -164,9 +164,7 @@ def _limits(policy: "Policy", trial: "Trial") -> list[str]:
         if limit.shadow:
             lines.append(f"{limit.name}: a shadow, holds back nobody")
             continue
-        asked, served = (
-            max(row, default=0.0) for row in (trial.series[number].asked, trial.series[number].served)
-        )
+        asked, served = trial.asked[number].most, trial.served[number].most
         show = units.show_size if limit.bytes else units.show_count
         lines.append(
             f"{limit.name}: at most {show(asked)}/s asked, {show(served)}/s served, the limit {show(limit.rate)}/s"
@@ -201,9 +199,9 @@ def _as_json(
         "limits": [
             {
                 "limit": policy.limits[number].name,
-                "most_asked_per_s": max(series.asked, default=0.0),
-                "most_served_per_s": max(series.served, default=0.0),
+                "most_asked_per_s": asked.most,
+                "most_served_per_s": trial.served[number].most,
             }
-            for number, series in trial.series.items()
+            for number, asked in trial.asked.items()
         ],
     }
