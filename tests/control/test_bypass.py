@@ -19,6 +19,7 @@ from penstock.control import bypass, seen
 from penstock.policy.bypass import Reason
 from tests.conftest import Bed
 from tests.control.launching import PENSTOCK, PENSTOCK_RUN, compile_c, until
+from tests.control.plane import Site
 
 SLEEP = "#include <unistd.h>\nint main(void) { for (;;) pause(); }\n"
 RING = """
@@ -161,7 +162,7 @@ AN_ELF = Elf(machine="x86-64", bits=64, interpreter="/lib64/ld-linux-x86-64.so.2
 def test_reasons(look: dict[str, bool], elf: dict[str, Any], preload: str, word: str | None) -> None:
     import dataclasses
 
-    process = bypass.Process(1, 0, "/board", preload, "", True)
+    process = bypass.Process(1, 0, 0, "/board", preload, "", True)
     facts = seen.Facts("x", dataclasses.replace(AN_ELF, **elf))
     found = bypass.why(process, bypass.Look("/x", (1, 1), **{"io_uring": False, **look}), facts, "x86-64")
 
@@ -171,7 +172,7 @@ def test_reasons(look: dict[str, bool], elf: dict[str, Any], preload: str, word:
 
 def test_who_is_inside_is_told_by_the_nearest_board() -> None:
     def process(pid: int, parent: int, board: str = "") -> bypass.Process:
-        return bypass.Process(pid, parent, board, "", "", True)
+        return bypass.Process(pid, parent, 0, board, "", "", True)
 
     rows = [
         process(1, 0),
@@ -186,17 +187,36 @@ def test_who_is_inside_is_told_by_the_nearest_board() -> None:
     assert bypass.inside({p.pid: p for p in rows}) == {2: "/a", 3: "/a", 4: "/a", 5: "/b", 6: "/b"}
 
 
+def test_nobody_blackens_the_job_of_another(tmp_path: Path) -> None:
+    """A process that names the board of another user is not inside that job."""
+    for pid, uid in ((1, 1000), (2, 1001)):
+        folder = tmp_path / str(pid)
+        folder.mkdir()
+        (folder / "stat").write_text(f"{pid} (a) b) S 0 1\n")
+        (folder / "cgroup").write_text("0::/\n")
+        (folder / "status").write_text(f"Name:\ta\nUid:\t{uid}\t0\t0\t0\n")
+        (folder / "environ").write_bytes(b"PENSTOCK_BOARD=/run/penstock/boards/1000/4711-ab\0")
+
+    assert {pid: p.board for pid, p in bypass.processes(tmp_path).items()} == {
+        1: "/run/penstock/boards/1000/4711-ab",
+        2: "",
+    }
+
+
 def test_what_was_found_is_handed_on(tmp_path: Path) -> None:
     path = tmp_path / "bypass.json"
     reason = Reason("static", 2, "x is static")
-    bypass.write(path, [bypass.Job("4711", reasons=[reason]), bypass.Job("4712")])
+    bypass.write(
+        path, [bypass.Job("4711", {"/b/7/4711-ab"}, reasons=[reason]), bypass.Job("4712", {"/b/7/4712-cd"})]
+    )
 
-    assert bypass.known(path) == {"4711": [reason], "4712": []}
+    assert bypass.known(path) == {"4711-ab": [reason], "4712-cd": []}
+    assert bypass.sentence([reason, Reason("direct", 1, "perhaps", certain=False)]) == "x is static"
     assert bypass.known(path, max_age_s=-1) == {}
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"schema_version": 2}', '{"schema_version":1,"time_s":"x","jobs":{}}']
+    "text", ["", "{", "[]", '{"schema_version": 2}', '{"schema_version":1,"time_s":"x","boards":{}}']
 )
 def test_a_damaged_file_says_nothing(tmp_path: Path, text: str) -> None:
     path = tmp_path / "bypass.json"
@@ -214,6 +234,27 @@ def test_written_again_and_again(env: dict[str, str], tmp_path: Path) -> None:
         before = path.stat().st_ino
         until(lambda: path.stat().st_ino != before, "it is written again")
     assert isinstance(bypass.known(path), dict)
+
+
+def test_penstock_jobs_marks_a_job_of_which_a_part_escapes(tmp_path: Path) -> None:
+    """Checker, agent and controller, all real."""
+    static = compile_c(tmp_path, "static", SLEEP, "-static")
+    found = tmp_path / "bypass.json"
+    with Site(tmp_path) as site:
+        site.start_controller()
+        site.start_agent("n1", **{"agent.bypass": str(found)})
+        env = site.env("home") | {"PENSTOCK_AGENT_SOCKET": str(site.socket("n1")), "SLURM_JOB_ID": "4711"}
+        checker = [PENSTOCK, "bypass", "--every", "200ms", "--write", found]
+        with running(env, PENSTOCK, "run", "--", "sh", "-c", f"{static} & sleep 100; wait"):
+            until(lambda: site.job("4711"), "the job is known")
+            assert site.job("4711")["bypassing"] == ""
+            with running(env, *checker):
+                until(lambda: site.job("4711")["bypassing"], "it is marked")
+            job = site.job("4711")
+            screen = site.ask("jobs")
+
+    assert job["bypassing"].startswith("static is statically linked")
+    assert "4711 is bypassing: static is statically linked" in screen
 
 
 def test_servers_count_what_a_static_program_did(

@@ -238,6 +238,12 @@ SCHEMA = (
         "agent.token_file", PATH, "", "File with the token with which a node joins its controller, once."
     ),
     Setting(
+        "agent.bypass",
+        PATH,
+        "/run/penstock-bypass/bypass.json",
+        "What `penstock bypass --write` found: jobs of which a part escapes are marked.",
+    ),
+    Setting(
         "agent.metrics",
         TEXT,
         "",

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from penstock.base.errors import DeniedError, NothingMatchedError, PenstockError, UsageError
-from penstock.control import boards, fleet, identity, local, tls, wire
+from penstock.control import boards, bypass, fleet, identity, local, tls, wire
 from penstock.control.uplink import Uplink
 from penstock.policy import demand, matching, rules_toml
 from penstock.policy.rules import Job, Limit, Policy
@@ -58,6 +58,7 @@ class Config:
     mounts: tuple[str, ...] = ()
     max_bytes: int = 0
     metrics: tuple[str, int] | None = None
+    bypass: Path | None = None  # what the checker of escapes wrote
 
 
 @dataclass
@@ -90,6 +91,7 @@ class JobHere:
     hold: limits.Hold
     job: Job
     rows: list[Row] = field(default_factory=list)
+    bypassing: str = ""  # what of it escapes
 
 
 def row_of(number: int, limit: Limit, rate: float, until_s: float) -> Row:
@@ -357,10 +359,19 @@ class Agent:
                 here.board.put_away()
                 self._latency_before.pop(here.board.path, None)
                 self.changed = True
+        self._mark_bypassing()
         if self.policy.guard is not None:
             self._measure_latency()
             if self.fleet is not None:
                 self.fleet.guard()
+
+    def _mark_bypassing(self) -> None:
+        """What the checker of escapes (a process with rights of its own) found of these jobs."""
+        found = bypass.known(self.config.bypass) if self.config.bypass else {}
+        for here in self.jobs.values():
+            said = bypass.sentence(found.get(here.board.path.name, []))
+            self.changed = self.changed or said != here.bypassing
+            here.bypassing = said
 
     def _measure_latency(self) -> None:
         time_ns = calls = 0
@@ -572,6 +583,7 @@ def job_message(here: JobHere) -> Any:
         group=about.group,
         verified=about.verified,
         start_s=about.start_s,
+        bypassing=here.bypassing,
     )
 
 
@@ -610,6 +622,7 @@ def describe(agent: Agent, here: JobHere) -> dict[str, Any]:
         "user": about.user,
         "verified": about.verified,
         "start_s": about.start_s,
+        "bypassing": here.bypassing,
         "processes": here.board.living,
         "rows": rows,
     }

@@ -43,6 +43,7 @@ class Process:
 
     pid: int
     parent: int
+    uid: int  # whose it is, whatever a setuid program may
     board: str  # PENSTOCK_BOARD of its environment
     preload: str  # LD_PRELOAD of its environment
     job: str  # of a scheduler's variable or its cgroup
@@ -90,6 +91,7 @@ def _process(folder: Path) -> Process | None:
     try:
         parent = int((folder / "stat").read_text("ascii", "replace").rpartition(")")[2].split()[1])
         cgroup = _CGROUP_JOB.search((folder / "cgroup").read_text("utf-8", "replace"))
+        uid = int((folder / "status").read_text("utf-8", "replace").partition("\nUid:")[2].split()[0])
     except (OSError, ValueError, IndexError):
         return None
     try:
@@ -102,14 +104,22 @@ def _process(folder: Path) -> Process | None:
         return os.fsdecode(words.get(name.encode(), b""))
 
     job = next((value for name in JOB_VARIABLES if (value := of(name))), "")
+    board = of("PENSTOCK_BOARD")
     return Process(
         pid=int(folder.name),
         parent=parent,
-        board=of("PENSTOCK_BOARD"),
+        uid=uid,
+        board="" if _is_of_another(board, uid) else board,
         preload=of("LD_PRELOAD"),
         job=job or (cgroup[1] if cgroup else ""),
         readable=data is not None,
     )
+
+
+def _is_of_another(board: str, uid: int) -> bool:
+    """Whether a board of the site's agent (.../UID/NAME) is somebody else's: nobody blackens another's job."""
+    owner = Path(board).parent.name
+    return owner.isdecimal() and int(owner) != uid
 
 
 def look(pid: int, proc: Path = Path("/proc")) -> Look | None:
@@ -226,10 +236,12 @@ def _inside_now(proc: Path) -> tuple[dict[int, tuple[Process, str]], dict[int, L
 
 def write(path: Path, jobs: list[Job]) -> None:
     """Put what was found where agent and commands find it."""
-    rows = {job.id: [asdict(reason) for reason in job.reasons] for job in jobs}
+    rows = {
+        Path(board).name: [asdict(reason) for reason in job.reasons] for job in jobs for board in job.boards
+    }
     aside = path.with_name(f"{path.name}.new")
     with aside.open("w", encoding="utf-8") as file:
-        json.dump({"schema_version": 1, "time_s": time.time(), "jobs": rows}, file)
+        json.dump({"schema_version": 1, "time_s": time.time(), "boards": rows}, file)
         file.flush()
         os.fsync(file.fileno())
     aside.chmod(0o644)
@@ -237,18 +249,23 @@ def write(path: Path, jobs: list[Job]) -> None:
 
 
 def known(path: Path, max_age_s: float = MAX_AGE_S) -> dict[str, list[Reason]]:
-    """By job: why it passes by, as the checker wrote it last; nothing if that is old or no such file."""
+    """By the name of a board: why its job passes by, as the checker wrote it last; nothing if that is old."""
     try:
         with path.open(encoding="utf-8") as file:
             said = json.loads(file.read(MAX_BYTES))
         if said["schema_version"] != 1 or not 0 <= time.time() - said["time_s"] + 1 <= max_age_s:
             return {}
         return {
-            str(job): [
+            str(name): [
                 Reason(str(row["word"]), int(row["count"]), str(row["text"]), bool(row["certain"]))
                 for row in rows
             ]
-            for job, rows in said["jobs"].items()
+            for name, rows in said["boards"].items()
         }
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
+
+
+def sentence(found: list[Reason]) -> str:
+    """What of a job escapes, in a line; empty if nothing is certain to."""
+    return "; ".join(reason.text for reason in found if reason.certain)
