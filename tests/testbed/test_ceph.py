@@ -87,6 +87,13 @@ def test_second_lab_in_the_same_folder_is_refused(lab: ceph.Status) -> None:
         ceph.up(lab.dir)
 
 
+def test_osd_that_would_lose_its_data_is_not_killed(lab: ceph.Status) -> None:
+    with pytest.raises(UsageError, match="--store bluestore"):
+        ceph.fail(lab.dir, "osd.1")
+    with pytest.raises(UsageError, match=r"no daemon osd\.9"):
+        ceph.fail(lab.dir, "osd.9")
+
+
 def test_targets_are_the_osds(driver: CephFS) -> None:
     targets = driver.targets()
     assert [(t.id, t.name, t.server) for t in targets] == [(i, f"osd.{i}", f"h{i}") for i in range(3)]

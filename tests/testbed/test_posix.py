@@ -25,7 +25,7 @@ MODES = st.sampled_from([0o600, 0o644, 0o755, 0o4755, 0o2775])
 TIMES = st.integers(-(10**9), 4 * 10**9)
 XATTRS = st.sampled_from(["user.a", "user.longer"])
 
-CASES = [("contention", 30), ("posix", 30)]
+CASES = [("contention", 80), ("posix", 80)]
 
 
 def outcome(call, *args: Any) -> Any:

@@ -382,6 +382,11 @@ def fail(folder: str | os.PathLike[str], name: str) -> None:
     found = [daemon for daemon in _daemons(place) if daemon.name == name]
     if not found:
         raise UsageError(f"{place}: no daemon {name} is running there")
+    if name.startswith("osd.") and json.loads((place / "lab.json").read_text())["store"] == "memstore":
+        raise UsageError(
+            f"{place}: {name} holds its data in memory and would lose it, and what waits for it would wait for ever; "
+            "bring the lab up with --store bluestore"
+        )
     os.kill(found[0].pid, signal.SIGKILL)
     _wait(f"{name} gone", lambda: all(d.name != name for d in _daemons(place)), 5.0)
 
