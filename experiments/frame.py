@@ -56,3 +56,15 @@ def keep(path: Path, value: Any) -> None:
     aside = path.with_name(f"{path.name}.new")
     aside.write_text(json.dumps(value, indent=1) + "\n")
     aside.replace(path)
+
+
+def finish(figure: Any, axes: Any, note: str, path: Path) -> None:
+    """One legend above for all, a note below that says what is synthetic and scaled; as SVG and PNG."""
+    from matplotlib import pyplot
+
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
+    figure.supxlabel(note, fontsize=7)
+    figure.savefig(path.with_suffix(".svg"), dpi=120, metadata={"Date": None})
+    figure.savefig(path.with_suffix(".png"), dpi=120)
+    pyplot.close(figure)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments import frame
 from experiments.padll_fig4 import job
 from experiments.site import Outcome
 from penstock.report.traces import COLOURS, plotter
@@ -25,18 +26,11 @@ def draw(
         axes.set_visible(False)
     for axes, (setup, limit, operations, outcome) in zip(grid.flat, drawn, strict=False):
         _panel(axes, setup, limit, operations, outcome, config)
-    handles, labels = grid.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
-    figure.supxlabel(
+    note = (
         f"Synthetic trace on a tmpfs; rates 1/{1 / config['scale']:.0f} of those shown, a step of a limit took "
-        f"{config['step_s']} s.",
-        fontsize=7,
+        f"{config['step_s']} s."
     )
-    for kind in ("svg", "png"):
-        figure.savefig(
-            folder / f"padll-fig4.{kind}", dpi=120, metadata={"Date": None} if kind == "svg" else None
-        )
-    pyplot.close(figure)
+    frame.finish(figure, grid.flat[0], note, folder / "padll-fig4.svg")
 
 
 def _panel(

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments import frame
 from experiments.site import Outcome
 from penstock.report.traces import COLOURS, plotter
 
@@ -57,15 +58,8 @@ def draw(outcomes: dict[str, Outcome], config: dict[str, Any], folder: Path) -> 
         axes.set_ylim(0, 1000 if not outcome.cycles else 500)
         axes.margins(x=0)
     rows[-1, 0].set_xlabel("time (minutes)")
-    handles, labels = rows[-1, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
-    figure.supxlabel(
+    note = (
         f"Synthetic traces on a tmpfs; rates 1/{1 / scale:.0f} of those shown, a minute took {minute_s} s.  "
-        f"Dashed: the cap of {total:,}/s.",
-        fontsize=7,
+        f"Dashed: the cap of {total:,}/s."
     )
-    for kind in ("svg", "png"):
-        figure.savefig(
-            folder / f"padll-fig5.{kind}", dpi=120, metadata={"Date": None} if kind == "svg" else None
-        )
-    pyplot.close(figure)
+    frame.finish(figure, rows[-1, 0], note, folder / "padll-fig5.svg")

@@ -29,7 +29,6 @@ from penstock.policy import bypass
 from penstock.policy.bypass import Reason
 
 LIBRARY = "libpenstock.so"
-OURS = frozenset(["penstock-run"])  # static on purpose, and ends in exec
 JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")  # as native/launch/job.c
 AGAIN_S = 0.15
 MAX_AGE_S = 120.0
@@ -208,7 +207,7 @@ def check(proc: Path = Path("/proc"), again_s: float = AGAIN_S) -> list[Job]:
     names = {board: name_of(board, some) for board, some in members.items()}
     for pid, (process, board) in boards.items():
         now, then = looks.get(pid), before.get(pid)
-        if now is None or Path(now.exe).name in OURS:
+        if now is None or Path(now.exe).name in seen.OURS:
             continue
         job = jobs.setdefault(names[board], Job(names[board]))
         job.boards.add(board)

@@ -17,6 +17,7 @@ from penstock.control import launch
 from penstock.control.seen import (
     FAIL,
     OK,
+    OURS,
     WARN,
     Facts,
     Finding,
@@ -164,9 +165,9 @@ def _recorded(history: Path) -> set[int]:
 
 
 def compare(watch: Watch, recorded: set[int]) -> list[Finding]:
-    """Processes that ran against processes that were recorded; the launcher itself is not counted."""
+    """Processes that ran against processes that were recorded; launcher and collector are not counted."""
     own = watch.root
-    ran = [process for process in watch.seen.values() if process.pid != own]
+    ran = [p for p in watch.seen.values() if p.pid != own and Path(p.exe).name not in OURS]
     machine = MACHINES.get(platform.machine(), platform.machine())
     found = []
     for exe in sorted({process.exe for process in ran if not process.preloaded}):

@@ -19,6 +19,7 @@ from penstock.base import elf
 from penstock.base.elf import Elf
 
 OK, WARN, FAIL = "ok", "warn", "fail"
+OURS = frozenset(["penstock-run"])  # launcher and collector: static on purpose, no part of anybody's work
 MAX_SCRIPTS = 4  # a script whose interpreter is a script ...
 
 LAUNCHERS = frozenset(
