@@ -350,17 +350,17 @@ int main(int argc, char **argv) {
   struct words words;
   char where[64];
   sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGHUP);
+  pthread_sigmask(SIG_BLOCK, &signals, NULL);
   if (read_words(argc, argv, &words))
     return 2;
   unsigned long wrong = schedule_read(stdin, operation_names, schedules, OPERATIONS);
   snprintf(where, sizeof where, "schedule, line %lu", wrong);
   if (wrong)
     return complain(where, "it is wrong, or before the one above it");
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGHUP);
-  pthread_sigmask(SIG_BLOCK, &signals, NULL);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
   struct place *place = place_make(&words.place);

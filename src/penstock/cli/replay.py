@@ -217,8 +217,8 @@ def _as_json(args: argparse.Namespace, trace: "Trace", found: "Outcome") -> dict
         "damages": [damage._asdict() for damage in trace.damages],
         "elapsed_s": found.elapsed_s,
         "signal": found.signal,
-        "begin_monotonic_ns": found.begin["begin_monotonic_ns"],
-        "interval_s": found.begin["interval_s"],
+        "begin_monotonic_ns": found.begin.get("begin_monotonic_ns"),
+        "interval_s": found.begin.get("interval_s"),
         "operations": found.operations,
         "intervals": [
             {

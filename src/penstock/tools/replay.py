@@ -6,7 +6,6 @@ Invariants:
 2. The program counts; here nothing is timed.
 """
 
-import contextlib
 import json
 import os
 import shutil
@@ -72,42 +71,57 @@ def run(lines: Iterable[str], how: How, tell: Callable[[Outcome], None]) -> Outc
         schedule.writelines(lines)
         schedule.flush()
         schedule.seek(0)
-        # In a process group of its own: an interrupt from the keyboard comes once, by us.
-        with subprocess.Popen(
-            command(how),
-            stdin=schedule,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            process_group=0,
-        ) as process:
-            with _stopping(process):
+        with _Interrupts() as interrupts:
+            # In a process group of its own: an interrupt from the keyboard comes once, by us.
+            with subprocess.Popen(
+                command(how),
+                stdin=schedule,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                process_group=0,
+            ) as process:
+                interrupts.go_to(process)
                 _listen(process, found, tell)
-            said = process.stderr.read() if process.stderr else ""
+                said = process.stderr.read() if process.stderr else ""
     if process.returncode < 0:
         left = how.folder / f"penstock-replay.{os.uname().nodename}.{process.pid}"
         shutil.rmtree(left, ignore_errors=True)
-    if not found.operations:
+    if -process.returncode in _Interrupts.NUMBERS:  # before it could begin
+        found.signal = -process.returncode
+    elif not found.operations:
         raise PenstockError(
             said.strip().partition(": ")[2] or f"{program()} ended with status {process.returncode}"
         )
     return found
 
 
-@contextlib.contextmanager
-def _stopping(process: "subprocess.Popen[str]") -> Any:
-    """Hand interrupts on to the program, once: at a second one it ends without cleaning up."""
+class _Interrupts:
+    """Hands interrupts on to the program, each once; those that come before it is there, too."""
 
-    def forward(number: int, _: object) -> None:
-        process.send_signal(number)
+    NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-    before = {
-        number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._early: list[int] = []
+
+    def _forward(self, number: int, _: object) -> None:
+        if self._process is None:
+            self._early.append(number)
+        else:
+            self._process.send_signal(number)
+
+    def go_to(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+        for number in self._early[:1]:
+            process.send_signal(number)
+
+    def __enter__(self) -> "_Interrupts":
+        self._before = {number: signal.signal(number, self._forward) for number in self.NUMBERS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
 
 
