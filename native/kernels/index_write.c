@@ -821,6 +821,8 @@ static int write_all(struct writer *w) {
   uint8_t place[PENSTOCK_RECORD_BYTES + 8];
   size_t root_bytes, root_batch;
   int err = merge_owners(w);
+  if (err == 0)
+    err = enter_all(w);
   for (size_t i = 0; err == 0 && i < w->batch_count; i++)
     for (size_t k = 0; err == 0 && k < w->batches[i]->folders; k++) {
       w->batches[i]->folder[k].owner = w->map[i];

@@ -177,10 +177,10 @@ static void push_chain(struct penstock_scan *s, struct item *first, struct item 
   last->next = s->stack;
   s->stack = first;
   s->waiting += count;
-  if (count == 1)
+  if (count == 1 && s->active == s->threads)
     pthread_cond_signal(&s->work);
   else
-    pthread_cond_broadcast(&s->work);
+    pthread_cond_broadcast(&s->work); /* a thread that may not work must not be the one that is woken */
   pthread_mutex_unlock(&s->mutex);
 }
 

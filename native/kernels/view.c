@@ -269,6 +269,19 @@ static int decide(const struct level *l, uint64_t bits, struct penstock_folder *
   return chosen;
 }
 
+/* The rows of a folder in segments whose listing of its parent does not count any more: they may know what is in it. */
+static int older_rows(struct walk *w, unsigned first, size_t path_size, const struct penstock_entry *e, struct penstock_folder *f) {
+  for (unsigned i = first; i < w->v->count; i++) {
+    struct penstock_entry older;
+    int err = lookup(w->v->segment[i], w->path, path_size, &older);
+    if (err < 0 && err != -ENOENT)
+      return err;
+    if (err == 0 && !is_gone(&older) && (is_place(&older) || same_inode(&older, e)))
+      f->row[i] = older.row;
+  }
+  return 0;
+}
+
 /* One name of a folder: visit it, and enter it if it is a folder. */
 static int step(struct walk *w, unsigned depth_max, enum penstock_walk (*visit)(void *, const struct penstock_visit *), void *state) {
   size_t at = w->levels - 1, size = 0;
@@ -299,7 +312,7 @@ static int step(struct walk *w, unsigned depth_max, enum penstock_walk (*visit)(
   memcpy(w->path + name_at, w->name[0], size);
   w->path[name_at + size] = 0;
   bool folder = S_ISDIR(e.mode);
-  if (folder && (err = settle_folder(w->v, &child)) < 0)
+  if (folder && ((err = older_rows(w, l->folder.segments, name_at + size, &e, &child)) < 0 || (err = settle_folder(w->v, &child)) < 0))
     return err;
   struct penstock_visit it = {w->path, name_at + size, name_at, (unsigned)at + 1, w->v->segment[chosen], &e, folder ? &child : NULL};
   enum penstock_walk go = visit(state, &it);

@@ -554,8 +554,9 @@ static struct penstock_test *read_tests(PyObject *list, size_t *count) {
   for (size_t i = 0; i < *count; i++) {
     int kind;
     const char *text;
+    Py_ssize_t text_size;
     long long low, high;
-    if (!PyArg_ParseTuple(PyList_GetItem(list, (Py_ssize_t)i), "iIILLz", &kind, &test[i].a, &test[i].b, &low, &high, &text)) {
+    if (!PyArg_ParseTuple(PyList_GetItem(list, (Py_ssize_t)i), "iIILLz#", &kind, &test[i].a, &test[i].b, &low, &high, &text, &text_size)) {
       PyMem_Free(test);
       return NULL;
     }

@@ -44,6 +44,20 @@ def write_beside(path: Path, data: bytes) -> None:
         raise PenstockError(f"{path} cannot be written: {error.strerror}") from error
 
 
+def intermix(parser: argparse.ArgumentParser) -> None:
+    """Lets options stand between the words of a verb that takes any number of them: ls FILE -l PATH."""
+    plain = parser.parse_known_args
+
+    def parse(args: Any = None, namespace: Any = None) -> Any:
+        parser.parse_known_args = plain  # type: ignore[method-assign]
+        try:
+            return parser.parse_known_intermixed_args(args, namespace)
+        finally:
+            parser.parse_known_args = parse  # type: ignore[method-assign]
+
+    parser.parse_known_args = parse  # type: ignore[method-assign]
+
+
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
     json.dump(value, sys.stdout, indent=1, ensure_ascii=True)

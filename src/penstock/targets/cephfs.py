@@ -7,7 +7,7 @@ cluster, which takes a readable ceph.conf (and keyring, where the cluster wants 
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,25 @@ def conf_of(mount: Mount) -> str:
 def parse_layout(text: str) -> dict[str, str]:
     """`stripe_unit=65536 stripe_count=3 object_size=1048576 pool=data`."""
     return dict(word.partition("=")[::2] for word in text.split() if "=" in word)
+
+
+def layout_of(blob: bytes, stripes: Callable[[str, int], tuple[int, ...]] = lambda pool, count: ()) -> Layout:
+    """The attribute's text as a layout; `stripes` says on which OSDs those of a pool lie."""
+    said = parse_layout(blob.decode(errors="replace"))
+    try:
+        unit, count, size = (int(said[key]) for key in ("stripe_unit", "stripe_count", "object_size"))
+    except (KeyError, ValueError):
+        return Layout("unknown", (), blob)
+    pool = said.get("pool", "")
+    only = Component(
+        0,
+        stripe_size_bytes=unit,
+        stripe_count=count,
+        targets=stripes(pool, count),
+        pool=pool,
+        object_size_bytes=size,
+    )
+    return Layout(CephFS.kind, (only,), blob)
 
 
 def below(nodes: list[dict[str, Any]], name: str) -> set[int]:
@@ -142,26 +161,7 @@ class CephFS:
             blob = _layout_text(where)
         except OSError as error:
             raise answer(error, where) from error
-        said = parse_layout(blob.decode(errors="replace"))
-        try:
-            unit, count, size = (int(said[key]) for key in ("stripe_unit", "stripe_count", "object_size"))
-        except (KeyError, ValueError):
-            return Layout("unknown", (), blob)
-        pool = said.get("pool", "")
-        return Layout(
-            self.kind,
-            (
-                Component(
-                    0,
-                    stripe_size_bytes=unit,
-                    stripe_count=count,
-                    targets=self._stripes(pool, count),
-                    pool=pool,
-                    object_size_bytes=size,
-                ),
-            ),
-            blob,
-        )
+        return layout_of(blob, self._stripes)
 
     @cached_property
     def _known_pools(self) -> Mapping[str, frozenset[int]]:

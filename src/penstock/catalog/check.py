@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is a catalog still true?  Folders are drawn, listed and compared, name by name; what is not true is written anew.
+
+Layouts are compared with their objects' ids.  With checksums, files are read and compared with those that are kept:
+bytes that changed though size and times did not are found by nothing else.
+
+Invariants: a folder is written anew as a whole, or not at all; what could not be read keeps what is known of it.
+"""
+
+import errno
+import os
+import random
+import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock import _native
+from penstock.catalog import store, sums
+from penstock.catalog.build import each_folder
+from penstock.catalog.reader import (
+    CHANGED_INSIDE,
+    CHECKED,
+    COMPLETE,
+    LAYOUT,
+    LEFT_OUT,
+    SUMS,
+    TARGET,
+    UNREADABLE,
+    Catalog,
+)
+from penstock.catalog.scanning import LAYOUTS, Limits, Scan, quiet
+
+THREADS = 16
+_FIELDS = {
+    "st_mode": "mode",
+    "st_size": "size",
+    "st_uid": "owner",
+    "st_gid": "group",
+    "st_nlink": "links",
+    "st_mtime_ns": "mtime",
+    "st_ctime_ns": "ctime",
+}
+
+
+class Difference(NamedTuple):
+    path: bytes
+    what: str
+
+
+@dataclass
+class Found:
+    folders: int = 0
+    entries: int = 0
+    files_read: int = 0
+    mended: bool = False
+    differences: list[Difference] = field(default_factory=list)
+    damaged: list[tuple[bytes, int]] = field(default_factory=list)
+
+
+@dataclass
+class Seen:
+    """A folder as it is now."""
+
+    path: bytes
+    rows: list[tuple[bytes, tuple[int, ...], bytes | None, bytes | None, bytes | None]] = field(
+        default_factory=list
+    )
+    new_folders: list[bytes] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
+    files_read: int = 0
+    learnt_ns: int = 0
+    lost: bool = False
+    damaged: int = 0
+    """errno: the catalog's own bytes of this folder cannot be read."""
+
+
+def entry_of(st: os.stat_result, flags: int) -> tuple[int, ...]:
+    """An Entry's fields of what lstat says."""
+    device = st.st_rdev if stat.S_ISCHR(st.st_mode) or stat.S_ISBLK(st.st_mode) else 0
+    times = (st.st_atime_ns, st.st_mtime_ns, st.st_ctime_ns)
+    return (
+        st.st_mode,
+        st.st_ino,
+        st.st_nlink,
+        st.st_uid,
+        st.st_gid,
+        st.st_size,
+        st.st_blocks,
+        device,
+        *times,
+        0,
+        0,
+        flags,
+        0,
+    )
+
+
+def compared(entry: Any, st: os.stat_result) -> list[str]:
+    """What differs, in words.  Times of last reading and the sizes of folders are nobody's business."""
+    if entry.st_ino != st.st_ino or stat.S_IFMT(entry.st_mode) != stat.S_IFMT(st.st_mode):
+        return ["is another file now"]
+    skip = {"st_size", "st_nlink"} if stat.S_ISDIR(st.st_mode) else set()
+    return [
+        f"{word} differs"
+        for name, word in _FIELDS.items()
+        if name not in skip and getattr(entry, name) != getattr(st, name)
+    ]
+
+
+class _Checker:
+    def __init__(self, catalog: Catalog, checksums: bool) -> None:
+        self.catalog = catalog
+        self.checksums = checksums
+        self.attribute = (
+            LAYOUTS.get(catalog.manifest.identity.type) if catalog.manifest.options.layouts else None
+        )
+
+    def folder(self, path: bytes) -> Seen:
+        """Lists a folder and compares each name; errors that come through are the catalog's own."""
+        try:
+            return self._folder(path)
+        except OSError as error:
+            return Seen(path, damaged=error.errno or errno.EIO)
+
+    def _folder(self, path: bytes) -> Seen:
+        seen = Seen(path, learnt_ns=time.time_ns())
+        known = {name: entry for name, entry, *_ in self.catalog.view.list(path)}
+        here = self.catalog.manifest.root + (b"/" + path if path else b"")
+        try:
+            with os.scandir(here) as listing:
+                names = sorted(it.name for it in listing)
+        except OSError as error:
+            seen.lost = True
+            seen.differences.append(Difference(path, f"cannot be listed: {error.strerror}"))
+            return seen
+        for name in names:
+            self._name(seen, here, path + b"/" + name if path else name, name, known.pop(name, None))
+        seen.differences += [Difference(path + b"/" + name if path else name, "is gone") for name in known]
+        return seen
+
+    def _name(self, seen: Seen, here: bytes, path: bytes, name: bytes, entry: Any) -> None:
+        whole = here + b"/" + name
+        try:
+            st = os.lstat(whole)
+            target = os.fsencode(Path(os.fsdecode(whole)).readlink()) if stat.S_ISLNK(st.st_mode) else None
+            layout = self._layout(whole, st)
+        except OSError:
+            return
+        what = ["is new"] if entry is None else compared(entry, st)
+        kept, flags = None, CHECKED
+        if entry is None or "is another file now" in what:
+            if stat.S_ISDIR(st.st_mode):
+                seen.new_folders.append(path)
+        else:
+            if target != self.catalog.view.part(path, TARGET):
+                what.append("target differs")
+            if stat.S_ISREG(st.st_mode) and layout != self.catalog.view.part(path, LAYOUT):
+                what.append("layout differs")
+            kept = self.catalog.view.part(path, SUMS)
+            if kept and self.checksums and not what:
+                bad = self._sum(seen, whole, path, kept)
+                if bad:
+                    what.append(bad)
+                    flags |= CHANGED_INSIDE
+            kept = None if what else kept
+        generation = 0 if entry is None or what else entry.generation
+        fields = entry_of(st, flags)
+        seen.rows.append((name, (*fields[:11], generation, *fields[12:]), target, layout, kept))
+        seen.differences += [Difference(path, word) for word in what]
+
+    def _layout(self, path: bytes, st: os.stat_result) -> bytes | None:
+        if self.attribute is None or not stat.S_ISREG(st.st_mode):
+            return None
+        try:
+            return os.getxattr(path, self.attribute, follow_symlinks=False)
+        except OSError:
+            return None
+
+    def _sum(self, seen: Seen, whole: bytes, path: bytes, blob: bytes) -> str:
+        held = sums.decode(blob)
+        if held is None:
+            return ""
+        seen.files_read += 1
+        try:
+            found = sums.read(whole, self.catalog.layout(path), held.kind)
+        except OSError as error:
+            return f"cannot be read: {error.strerror}"
+        if found is None:
+            return "changed while it was read"
+        if found[0].whole == held.whole:
+            return ""
+        bad = sorted(
+            {it.target for it, old in zip(found[0].objects, held.objects, strict=False) if it != old}
+        )
+        return f"bytes differ{f' on target {bad[0]}' if len(bad) == 1 else ''}, though size and times do not"
+
+
+def check(
+    file: str | Path, share: float = 1.0, checksums: bool = False, mend: bool = True, seed: int | None = None
+) -> Found:
+    """Compares a share of the folders with the file system; mends what is not true."""
+    catalog = Catalog.open(file, check=True)
+    draw, folders = random.Random(seed), list[bytes]()
+
+    def take(path: bytes, entry: Any, flags: int) -> None:
+        if not flags & (UNREADABLE | LEFT_OUT) and (share >= 1 or draw.random() < share or not path):
+            folders.append(path)
+
+    found = Found(damaged=each_folder(catalog.view, take))
+    checker = _Checker(catalog, checksums)
+    bad: list[Seen] = []
+    with ThreadPoolExecutor(THREADS) as pool:
+        for seen in pool.map(checker.folder, folders):
+            found.folders += 1
+            found.entries += len(seen.rows)
+            found.files_read += seen.files_read
+            found.differences += seen.differences
+            if seen.damaged:
+                found.damaged.append((seen.path, seen.damaged))
+            elif seen.differences and not seen.lost:
+                bad.append(seen)
+    if mend and (bad or found.damaged or catalog.damaged):
+        _mend(catalog, bad, bool(found.damaged or catalog.damaged))
+        found.mended = True
+    return found
+
+
+def _mend(catalog: Catalog, bad: list[Seen], damaged: bool) -> None:
+    from penstock.catalog.update import update
+
+    if damaged:
+        update(catalog.path, full=True)
+        return
+    batch = _native.batch_new()
+    for seen in bad:
+        for row in seen.rows:
+            _native.batch_add(batch, *row)
+        flags = catalog.view.folder(seen.path)[0] & ~2 | COMPLETE
+        _native.batch_close(batch, seen.path, flags, seen.learnt_ns)
+    parts = [store.put(catalog.path, [batch])]
+    new = [path for seen in bad for path in seen.new_folders]
+    if new:
+        scan = Scan(catalog.manifest.root, catalog.path, catalog.manifest.options, Limits())
+        scan.push(new)
+        parts += scan.run(quiet, lambda part: None).parts
+    for part in parts:
+        sums.prepend(catalog.path, part)

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A catalog that is asked: from penstock import Catalog; cat = Catalog.open("set.cat"); cat.stat(path).
+
+Invariants:
+1. What a catalog says is what it was told, not what is: `folder(path)` says when that was, `fresh` compares.
+2. A path may be absolute below the root, or relative to it; outside is OutsideError.
+3. Segments that are damaged are named in `damaged` and left out; what they held is then "not known" or older.
+"""
+
+import errno
+import os
+import stat as stat_
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock import _native
+from penstock.base.errors import PenstockError, UsageError, VersionError
+from penstock.catalog import store
+from penstock.catalog.identity import identity_of, same_tree
+from penstock.targets.layouts import Layout
+
+Entry = _native.Entry
+"""An entry, with the names of os.stat_result: st_mode, st_size, st_mtime_ns, ..."""
+
+COMPLETE, MOVED, UNREADABLE, LEFT_OUT, LISTED, OTHER_MOUNT = 1, 2, 4, 8, 16, 32
+"""Flags of a folder."""
+GONE, PLACE, DOUBT, CAPTURED, CHECKED, CHANGED_INSIDE = 1, 2, 64, 128, 256, 512
+"""Flags of an entry."""
+TARGET, LAYOUT, SUMS = 1, 2, 3
+"""Parts of an entry."""
+_TRIES = 20
+_RESIDENT_SHARE = 4
+
+
+class OutsideError(UsageError):
+    """A path that is not in the catalog's tree."""
+
+
+class Folder(NamedTuple):
+    """What is known of a folder: whether every name in it is, since when, and whether it changed while it was read."""
+
+    complete: bool
+    moved: bool
+    unreadable: bool
+    left_out: bool
+    learnt_ns: int
+
+
+class Row(NamedTuple):
+    """A name in a folder."""
+
+    name: str
+    entry: Any
+    folder: Folder | None
+
+
+def folder_of(flags: int, learnt_ns: int) -> Folder:
+    return Folder(
+        bool(flags & COMPLETE),
+        bool(flags & MOVED),
+        bool(flags & UNREADABLE),
+        bool(flags & LEFT_OUT),
+        learnt_ns,
+    )
+
+
+def _memory_limits() -> Iterator[int]:
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(name).read_text().strip()
+        except OSError:
+            continue
+        if text.isdecimal():
+            yield int(text)
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            yield int(line.split()[1]) * 1024
+
+
+def resident_bytes() -> int:
+    """How large a segment may be to be kept in memory once read: a share of what there is."""
+    return min(_memory_limits(), default=0) // _RESIDENT_SHARE
+
+
+class Catalog:
+    """A state of a catalog; it stays as it was opened, whatever writers do."""
+
+    def __init__(
+        self, folder: Path, manifest: store.Manifest, segments: list[Any], damaged: tuple[str, ...]
+    ) -> None:
+        self.path = folder
+        self.manifest = manifest
+        self.damaged = damaged
+        self.segments = segments
+        self.root = os.fsdecode(manifest.root)
+        self.view = _native.View(tuple(segments), manifest.root, OutsideError)
+        self.stat = self.lstat = self.view.stat
+        """stat(path): its Entry; FileNotFoundError: it is not there; OSError ENODATA: it is not known."""
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str], check: bool = False, resident: int | None = None
+    ) -> "Catalog":
+        """Opens a catalog.  `check`: refuse it if another file system is mounted where its tree was."""
+        folder = Path(path)
+        room = resident_bytes() if resident is None else resident
+        for _ in range(_TRIES):
+            held = store.read(folder)
+            if held.manifest is None or not (held.manifest.parts or held.manifest.building):
+                raise PenstockError(_nothing(folder, held))
+            try:
+                found = cls(folder, held.manifest, *_segments(folder, held, held.manifest.parts, room))
+            except FileNotFoundError:
+                continue  # merged meanwhile: the manifest is another now
+            if not held.manifest.parts:
+                raise PenstockError(
+                    f"{folder}: its build was not finished; run penstock catalog build again to go on"
+                )
+            if check:
+                found.check_identity()
+            return found
+        raise PenstockError(f"{folder}: segments that its manifest names are missing; build it anew")
+
+    def check_identity(self) -> None:
+        """Is it the tree that this was made of?"""
+        try:
+            now = identity_of(self.manifest.root)
+        except OSError as error:
+            raise PenstockError(
+                f"{self.root}: {error.strerror}; the tree of {self.path} is not there"
+            ) from error
+        if not same_tree(self.manifest.identity, now):
+            raise PenstockError(
+                f"{self.path}: was made of another file system at {self.root} "
+                f"({self.manifest.identity.type} from {self.manifest.identity.source}); build a catalog of this one"
+            )
+
+    @property
+    def entries(self) -> int:
+        """How many there are; an upper bound while there are several segments."""
+        return sum(part.entries for part in self.manifest.parts)
+
+    def exists(self, path: str | bytes | os.PathLike[str]) -> bool:
+        try:
+            self.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def folder(self, path: str | bytes | os.PathLike[str] = "") -> Folder:
+        """How well a folder is known."""
+        return folder_of(*self.view.folder(path))
+
+    def scandir(self, path: str | bytes | os.PathLike[str] = "") -> list[Row]:
+        """The names of a folder, in order, with what is known of each.  NotADirectoryError, FileNotFoundError."""
+        entry = self.stat(path)
+        if not stat_.S_ISDIR(entry.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(path))
+        return [
+            Row(os.fsdecode(name), entry, folder_of(flags, learnt) if stat_.S_ISDIR(entry.st_mode) else None)
+            for name, entry, flags, learnt in self.view.list(path)
+        ]
+
+    def listdir(self, path: str | bytes | os.PathLike[str] = "") -> list[str]:
+        """The names of a folder, in order."""
+        return [row.name for row in self.scandir(path)]
+
+    def walk(self, path: str | bytes | os.PathLike[str] = "") -> Iterator[tuple[str, list[str], list[str]]]:
+        """As os.walk, top down, names in order."""
+        todo = [os.fsdecode(path)]
+        while todo:
+            here = todo.pop()
+            rows = self.scandir(here)
+            folders = [row.name for row in rows if row.folder]
+            yield here, folders, [row.name for row in rows if not row.folder]
+            todo += [f"{here.rstrip('/')}/{name}" if here else name for name in reversed(folders)]
+
+    def readlink(self, path: str | bytes | os.PathLike[str]) -> str:
+        target = self.view.part(path, TARGET)
+        if target is None:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), os.fspath(path))
+        return os.fsdecode(target)
+
+    def layout_bytes(self, path: str | bytes | os.PathLike[str]) -> bytes | None:
+        """The layout as the file system gave it; None: it is not known, or there is none."""
+        found: bytes | None = self.view.part(path, LAYOUT)
+        return found
+
+    def layout(self, path: str | bytes | os.PathLike[str]) -> Layout | None:
+        """Which bytes lie where; None: not known, or there is no layout."""
+        blob = self.layout_bytes(path)
+        return None if blob is None else decode_layout(self.manifest.identity.type, blob)
+
+    def sums(self, path: str | bytes | os.PathLike[str]) -> "Any | None":
+        """The checksums (catalog.sums.Sums); None: there are none."""
+        from penstock.catalog import sums
+
+        blob = self.view.part(path, SUMS)
+        return None if blob is None else sums.decode(blob)
+
+    def fresh(self, path: str | bytes | os.PathLike[str] = "") -> bool:
+        """Are the folder's times on the file system still those of the catalog?"""
+        entry = self.stat(path)
+        try:
+            now = os.lstat(Path(self.root) / os.fsdecode(path))
+        except OSError:
+            return False
+        return (entry.st_mtime_ns, entry.st_ctime_ns, entry.st_ino) == (
+            now.st_mtime_ns,
+            now.st_ctime_ns,
+            now.st_ino,
+        )
+
+
+def decode_layout(kind: str, blob: bytes) -> Layout:
+    """A layout attribute of a file system of this type."""
+    if kind in ("lustre", "fuse.penstock"):
+        from penstock.targets.lustre import layout_of
+
+        return layout_of(blob)
+    if "ceph" in kind:
+        from penstock.targets.cephfs import layout_of as ceph_layout_of
+
+        return ceph_layout_of(blob)
+    return Layout("unknown", (), blob)
+
+
+def _nothing(folder: Path, held: store.Held) -> str:
+    if held.damaged:
+        return f"{folder}: {', '.join(held.damaged)} is damaged and there is no other; build it anew"
+    if not folder.exists():
+        return f"{folder}: no such catalog; make it with penstock catalog build"
+    if held.manifest is None:
+        return f"{folder}: no catalog; a catalog is a folder made by penstock catalog build"
+    return f"{folder}: its build was not finished; run penstock catalog build again to go on"
+
+
+def _segments(
+    folder: Path, held: store.Held, parts: tuple[store.Part, ...], resident: int
+) -> tuple[list[Any], tuple[str, ...]]:
+    """The segments that are whole, and the names of what is damaged."""
+    found, damaged = [], list(held.damaged)
+    for part in parts:
+        try:
+            fd = os.open(folder / part.name, os.O_RDONLY | os.O_CLOEXEC)
+        except PermissionError as error:
+            raise PenstockError(f"{folder / part.name}: {error.strerror}; ask its owner") from error
+        try:
+            found.append(_native.segment_open(fd, resident))
+        except OSError as error:
+            if error.errno == errno.EPROTO:
+                raise VersionError(
+                    f"{folder / part.name}: written by a newer Penstock; update this one"
+                ) from error
+            if error.errno not in (errno.EBADMSG, errno.EINVAL, errno.EIO):
+                raise
+            damaged.append(part.name)
+        finally:
+            os.close(fd)
+    return found, tuple(damaged)
+
+
+def segments_of(folder: Path, parts: tuple[store.Part, ...]) -> Any:
+    """A view of segments that no manifest needs to name, newest first."""
+    found, damaged = _segments(folder, store.Held(0, None), parts, resident_bytes())
+    if damaged:
+        raise PenstockError(f"{folder}: {', '.join(damaged)} is damaged; build the catalog anew with --fresh")
+    return _native.View(tuple(found), b"/", OutsideError)

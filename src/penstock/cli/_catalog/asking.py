@@ -1,0 +1,447 @@
+# SPDX-License-Identifier: Apache-2.0
+"""penstock catalog ls, find, du, top: the words of the programs of those names."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli import _common
+
+if TYPE_CHECKING:
+    from penstock.catalog.find import Names, Outside
+    from penstock.catalog.reader import Catalog
+
+
+def register(rows: Any) -> None:
+    ls = rows.add_parser(
+        "ls",
+        help="names, as ls shows them",
+        epilog="example: penstock catalog ls data.cat -l sub",
+        add_help=False,
+    )
+    ls.add_argument("--help", action="help", help="show this help message and exit")
+    ls.add_argument("file", metavar="FILE")
+    ls.add_argument("paths", metavar="PATH", nargs="*")
+    ls.add_argument("-l", action="store_true", help="with type, owner, size, time")
+    ls.add_argument("-a", action="store_true", help="also names that begin with a dot")
+    ls.add_argument("-R", action="store_true", help="folders in folders too")
+    ls.add_argument("-d", action="store_true", help="folders themselves")
+    ls.add_argument("-h", action="store_true", help="sizes for people")
+    ls.add_argument("--layout", action="store_true", help="where the bytes lie")
+    ls.add_argument("--json", action="store_true", help="one JSON document a line")
+    ls.set_defaults(act=list_)
+    _common.intermix(ls)
+    find = rows.add_parser(
+        "find", help="find's tests, and lfs find's",
+        usage="penstock catalog find [--json] FILE [PATH...] [EXPRESSION]",
+        epilog="tests: -name -iname -path -ipath -lname -type -size -blocks -mtime -mmin -ctime -atime -newer -newermt "
+        "-uid -gid -user -group -inum -links -perm -empty -stripe-count -stripe-size -ost -pool -component-count; "
+        "-maxdepth -mindepth; ! -a -o ( ) ,; actions: -print -print0 -printf -ls -prune -quit; "
+        "example: penstock catalog find data.cat -type f -size +1G -printf '%s %p\\n'",
+    )  # fmt: skip
+    find.epilog = (find.epilog or "").replace("%", "%%")
+    find.add_argument("--json", action="store_true", help="one JSON document a line instead of paths")
+    find.add_argument("file", metavar="FILE")
+    find.add_argument("words", metavar="PATH, EXPRESSION", nargs=argparse.REMAINDER)
+    find.set_defaults(act=find_)
+    du = rows.add_parser(
+        "du",
+        help="space used, as du counts it",
+        epilog="example: penstock catalog du data.cat -h -d 1",
+        add_help=False,
+    )
+    du.add_argument("--help", action="help", help="show this help message and exit")
+    du.add_argument("file", metavar="FILE")
+    du.add_argument("paths", metavar="PATH", nargs="*")
+    du.add_argument("-s", "--summarize", action="store_true", help="only the sum of each PATH")
+    du.add_argument("-a", "--all", action="store_true", help="files too")
+    du.add_argument("-d", "--max-depth", type=int, default=None, metavar="N", help="not deeper than this")
+    du.add_argument("-b", "--bytes", action="store_true", help="sizes in bytes, not space used")
+    du.add_argument("--apparent-size", action="store_true", help="sizes, not space used")
+    du.add_argument("-h", "--human-readable", action="store_true", help="sizes for people")
+    du.add_argument("-k", action="store_true", help="in KiB (as without)")
+    du.add_argument("-l", "--count-links", action="store_true", help="count hard links each time")
+    du.add_argument("-c", "--total", action="store_true", help="the sum of all too")
+    du.add_argument("--inodes", action="store_true", help="entries, not space")
+    du.add_argument("--json", action="store_true", help="one JSON document a line")
+    du.set_defaults(act=du_)
+    _common.intermix(du)
+    top = rows.add_parser(
+        "top", help="who and what needs most room", epilog="example: penstock catalog top data.cat --by user"
+    )
+    top.add_argument("file", metavar="FILE")
+    top.add_argument("path", metavar="PATH", nargs="?", default="")
+    top.add_argument(
+        "--by", choices=("file", "folder", "user", "group", "type", "ending", "age", "target"), default="file"
+    )
+    top.add_argument("-n", "--lines", type=int, default=10, metavar="N", help="how many (10)")
+    top.add_argument("--json", action="store_true", help="as one JSON document")
+    top.set_defaults(act=top_)
+
+
+def opened(args: argparse.Namespace) -> "Catalog":
+    from penstock.base.text import visible
+    from penstock.catalog.reader import Catalog
+
+    catalog = Catalog.open(args.file)
+    for name in catalog.damaged:
+        _common.note(
+            f"{visible(args.file)}: {name} is damaged and left out; penstock catalog update --full makes it anew"
+        )
+    return catalog
+
+
+def status_of(catalog: "Catalog", damaged: "list[tuple[bytes, int]]") -> int:
+    """3: the answer is not whole."""
+    from penstock.base.text import visible
+
+    for path, _ in damaged:
+        _common.note(f"{visible(path) or '.'}: damaged in the catalog; penstock catalog check mends it")
+    return 3 if damaged or catalog.damaged else 0
+
+
+def start_of(catalog: "Catalog", word: str) -> str:
+    """A path as typed, as the catalog takes it: relative to the folder we are in, if that is in the tree."""
+    if word.startswith("/"):
+        return word
+    here = os.path.abspath(word)  # noqa: PTH100 - lexically
+    root = catalog.root.rstrip("/") + "/"
+    return here if f"{here}/".startswith(root) else word
+
+
+def missing(error: OSError, word: str) -> str:
+    from penstock.base.text import visible
+
+    return f"{visible(word)}: {error.strerror or error}"
+
+
+def _names() -> "Names":
+    from functools import cache
+
+    from penstock.catalog.find import Names
+
+    def named(lookup: str, module: str) -> Callable[[int], str]:
+        @cache
+        def name(number: int) -> str:
+            import importlib
+
+            try:
+                return str(getattr(importlib.import_module(module), lookup)(number)[0])
+            except KeyError:
+                return str(number)
+
+        return name
+
+    return Names(named("getpwuid", "pwd"), named("getgrgid", "grp"))
+
+
+def row_json(path: bytes | str, entry: Any) -> dict[str, Any]:
+    """An entry for machines."""
+    from penstock.base.text import visible
+    from penstock.catalog.find import letter_of
+
+    return {
+        "path": visible(path),
+        "type": letter_of(entry.st_mode),
+        "mode": f"{entry.st_mode & 0o7777:04o}",
+        "size_bytes": entry.st_size,
+        "blocks": entry.st_blocks,
+        "uid": entry.st_uid,
+        "gid": entry.st_gid,
+        "nlink": entry.st_nlink,
+        "ino": entry.st_ino,
+        "atime_ns": entry.st_atime_ns,
+        "mtime_ns": entry.st_mtime_ns,
+        "ctime_ns": entry.st_ctime_ns,
+    }
+
+
+def _line(document: dict[str, Any]) -> None:
+    import json
+
+    print(json.dumps(document))
+
+
+def long_line(name: str, entry: Any, names: "Names", human: bool) -> str:
+    """A line of ls -l."""
+    import stat
+
+    from penstock.base.units import show_size
+
+    when = time.localtime(entry.st_mtime_ns // 10**9)
+    recent = 0 <= time.time() - entry.st_mtime_ns / 1e9 < 15778476
+    shown = time.strftime("%b %e %H:%M" if recent else "%b %e  %Y", when)
+    size = show_size(entry.st_size) if human else str(entry.st_size)
+    if stat.S_ISCHR(entry.st_mode) or stat.S_ISBLK(entry.st_mode):
+        size = f"{os.major(entry.st_rdev)}, {os.minor(entry.st_rdev)}"
+    owner, group = names.user(entry.st_uid), names.group(entry.st_gid)
+    return (
+        f"{stat.filemode(entry.st_mode)} {entry.st_nlink:>3} {owner:<8} {group:<8} {size:>10} {shown} {name}"
+    )
+
+
+def list_(args: argparse.Namespace) -> int:
+    from penstock.base.text import visible
+
+    catalog, names, status = opened(args), _names(), 0
+    many = len(args.paths) > 1 or args.R
+    for word in args.paths or [""]:
+        start = start_of(catalog, word)
+        try:
+            shown = _list_one(args, catalog, start, names, many)
+        except OSError as error:
+            _common.note(missing(error, word))
+            status = 1
+            continue
+        if not shown.complete and not args.json:
+            _common.note(f"{visible(word or catalog.root)}: not every name is known; {shown.why}")
+            status = status or 3
+    return status or status_of(catalog, [])
+
+
+class Shown:
+    """Whether all that was listed is known to be all there is."""
+
+    def __init__(self) -> None:
+        self.complete = True
+        self.why = ""
+
+
+def _list_one(args: argparse.Namespace, catalog: "Catalog", start: str, names: "Names", many: bool) -> Shown:
+    import stat
+
+    from penstock.base.text import visible
+    from penstock.catalog.reader import Row
+
+    shown = Shown()
+    entry = catalog.stat(start)
+    if args.d or not stat.S_ISDIR(entry.st_mode):
+        _show_rows(args, catalog, "", [Row(start or catalog.root, entry, None)], names)
+        return shown
+    todo = [start]
+    while todo:
+        here = todo.pop()
+        folder = catalog.folder(here)
+        if not folder.complete:
+            shown.complete = False
+            shown.why = (
+                "it could not be listed" if folder.unreadable else "names were left out or not read yet"
+            )
+        rows = [row for row in catalog.scandir(here) if args.a or not row.name.startswith(".")]
+        if many and not args.json:
+            print(f"{visible(here or catalog.root)}:")
+        _show_rows(args, catalog, here, rows, names)
+        if args.R:
+            todo += [
+                f"{here.rstrip('/')}/{row.name}".lstrip("/" if not here else "")
+                for row in reversed(rows)
+                if row.folder
+            ]
+        if todo and not args.json:
+            print()
+    return shown
+
+
+def _show_rows(
+    args: argparse.Namespace, catalog: "Catalog", here: str, rows: list[Any], names: "Names"
+) -> None:
+    import stat
+
+    from penstock.base.text import visible
+    from penstock.cli.layout import as_json, describe
+
+    for row in rows:
+        path = f"{here.rstrip('/')}/{row.name}" if here else row.name
+        layout = catalog.layout(path) if args.layout else None
+        if args.json:
+            _line({**row_json(path, row.entry), **({"layout": as_json(layout)} if layout else {})})
+            continue
+        name = visible(row.name)
+        if args.l and stat.S_ISLNK(row.entry.st_mode):
+            name += f" -> {visible(catalog.readlink(path))}"
+        print(
+            long_line(name, row.entry, names, args.h)
+            if args.l
+            else name
+            if layout is None
+            else "\n".join(describe(path, layout))
+        )
+
+
+# find
+
+
+def _outside() -> "Outside":
+    import datetime
+    import grp
+    import pwd
+
+    from penstock.base.errors import UsageError
+    from penstock.catalog.find import Outside
+
+    def number(lookup: Callable[[str], Any], name: str) -> int | None:
+        try:
+            return int(lookup(name)[2])
+        except KeyError:
+            return None
+
+    def mtime_ns(path: str) -> int:
+        try:
+            return os.stat(path).st_mtime_ns  # noqa: PTH116
+        except OSError as error:
+            raise UsageError(f"-newer {path}: {error.strerror}") from error
+
+    def date_ns(text: str) -> int:
+        try:
+            return int(datetime.datetime.fromisoformat(text).timestamp() * 10**9)
+        except ValueError as error:
+            raise UsageError(f"-newermt {text}: write a date like 2026-11-01 or 2026-11-01T12:00") from error
+
+    return Outside(
+        time.time_ns(),
+        lambda n: number(pwd.getpwnam, n),
+        lambda n: number(grp.getgrnam, n),
+        mtime_ns,
+        date_ns,
+    )
+
+
+def find_(args: argparse.Namespace) -> int:
+    from penstock.base.text import visible
+    from penstock.catalog import find
+
+    words = list(args.words)
+    if words[:1] == ["--json"]:
+        args.json = True
+        words = words[1:]
+    paths = []
+    while words and not find.is_expression(words[0]):
+        paths.append(words.pop(0))
+    query = find.parse(words, _outside())
+    catalog, names, status = opened(args), _names(), 0
+    shown = args.json or sys.stdout.isatty()
+    tests = query.tests
+    if shown:  # names for eyes and machines, not as they are
+        tests = [
+            t._replace(kind=int(find.Kind.CALL), a=1000 + t.a) if t.kind == find.Kind.PRINT else t
+            for t in tests
+        ]
+
+    def act(which: int, row: Any, target: bytes | None, rest: bytes, depth: int) -> bool:
+        path, entry = row[0], row[1]
+        if which >= 1000:
+            _line(row_json(path, entry)) if args.json else print(visible(path))
+        elif query.actions[which].name == "ls":
+            print(
+                f"{entry.st_ino:>9} {(entry.st_blocks + 1) // 2:>6} {long_line(visible(path), entry, names, False)}"
+            )
+        else:
+            it = find.Shown(path, rest, depth, entry, target)
+            sys.stdout.flush()
+            sys.stdout.buffer.write(find.printf(query.actions[which].text, it, names))
+        return True
+
+    damaged: list[tuple[bytes, int]] = []
+    for word in paths or [catalog.root]:
+        start = start_of(catalog, word)
+        sys.stdout.flush()
+        try:
+            damaged += catalog.view.find(
+                start, os.fsencode(word), query.depth_min, query.depth_max, tests, sys.stdout.fileno(), act
+            )
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _common.note(missing(error, word))
+            status = 1
+    sys.stdout.flush()
+    return status or status_of(catalog, damaged)
+
+
+# du
+
+
+def du_(args: argparse.Namespace) -> int:
+    from penstock.base.text import visible
+    from penstock.base.units import show_size
+
+    catalog, status, total = opened(args), 0, 0
+    depth = 0 if args.summarize else 2**32 - 1 if args.max_depth is None else args.max_depth
+    apparent = args.bytes or args.apparent_size
+    damaged: list[tuple[bytes, int]] = []
+
+    def amount(blocks: int, size: int, entries: int) -> int:
+        return entries if args.inodes else size if apparent else blocks * 512
+
+    def shown(value: int) -> str:
+        if args.human_readable and not args.inodes:
+            return show_size(value)
+        return str(value if args.inodes or args.bytes else (value + 1023) // 1024)
+
+    for word in args.paths or [catalog.root]:
+        start = start_of(catalog, word)
+        try:
+            rows, bad = catalog.view.du(start, depth, args.all, args.count_links)
+            skip = len(inside(catalog, start))
+        except OSError as error:
+            _common.note(missing(error, word))
+            status = 1
+            continue
+        damaged += bad
+        for _, path, blocks, size, entries in rows:
+            rest = os.fsdecode(path[skip:]).lstrip("/")
+            name = f"{word.rstrip('/')}/{rest}" if rest else word
+            if args.json:
+                _line(
+                    {
+                        "path": visible(name),
+                        "disk_bytes": blocks * 512,
+                        "size_bytes": size,
+                        "entries": entries,
+                    }
+                )
+            else:
+                print(f"{shown(amount(blocks, size, entries))}\t{visible(name)}")
+        total += amount(*rows[-1][2:]) if rows else 0
+    if args.total and not args.json:
+        print(f"{shown(total)}\ttotal")
+    return status or status_of(catalog, damaged)
+
+
+def inside(catalog: "Catalog", start: str) -> bytes:
+    """A path relative to the root, tidied."""
+    rest = os.fsencode(start)
+    if rest.startswith(b"/"):
+        rest = rest[len(catalog.manifest.root) :]
+    normal = os.path.normpath(rest.strip(b"/")) if rest.strip(b"/") else b""
+    return b"" if normal == b"." else normal
+
+
+def top_(args: argparse.Namespace) -> int:
+    from penstock.base.text import visible
+    from penstock.base.units import show_count, show_size
+    from penstock.catalog import top
+
+    catalog = opened(args)
+    rows, damaged = top.top(
+        catalog, start_of(catalog, args.path) if args.path else "", args.by, args.lines, time.time_ns()
+    )
+    names = _names()
+    naming = {"user": names.user, "group": names.group}.get(args.by)
+    shown = [(naming(int(row.what)) if naming else visible(row.what), row) for row in rows]
+    if args.json:
+        documents = [
+            {args.by: name, "files": row.files, "disk_bytes": row.disk_bytes, "size_bytes": row.size_bytes}
+            for name, row in shown
+        ]
+        _common.print_json({"schema_version": 1, "by": args.by, "rows": documents})
+    else:
+        print(f"{'ON DISK':>10} {'SIZE':>10} {'FILES':>8}  {args.by.upper()}")
+        for name, row in shown:
+            print(
+                f"{show_size(row.disk_bytes):>10} {show_size(row.size_bytes):>10} {show_count(row.files):>8}  {name}"
+            )
+    return status_of(catalog, damaged)

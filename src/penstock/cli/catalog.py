@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Catalogs: the metadata of a tree, kept, so that nobody has to ask the metadata server for it.
+
+penstock catalog build /scratch/data -o data.cat     reads the tree once; killed, it goes on where it was
+penstock catalog update data.cat                     what changed since
+penstock catalog find data.cat /scratch/data -size +1G -mtime +30
+penstock catalog du data.cat -h -d 1
+penstock catalog sql data.cat "select uid, sum(size) from files group by uid"
+"""
+
+import argparse
+import os
+
+from penstock.cli._catalog import asking, building, tables
+
+HELP = "keep the metadata of a tree, and ask it"
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    rows = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    for module in (building, asking, tables):
+        module.register(rows)
+
+
+def run(args: argparse.Namespace) -> int:
+    from penstock.base.errors import PenstockError
+
+    try:
+        return int(args.act(args))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        raise PenstockError(f"{where}{error.strerror or error}") from error

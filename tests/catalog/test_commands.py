@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""penstock catalog build, ls, find, du, top, sql, export as typed, beside the programs they are named after."""
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock import Catalog
+from penstock.base.errors import PenstockError
+from tests.catalog.conftest import penstock, plant, same, walked
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all: nothing here changes it for long."""
+    return plant(tmp_path_factory.mktemp("standing") / "tree")
+
+
+@pytest.fixture(scope="module")
+def catalog(tree: Path) -> Path:
+    penstock("build", tree, "-o", tree.with_name("set.cat"))
+    return tree.with_name("set.cat")
+
+
+def ran(*words: object) -> list[str]:
+    env = os.environ | {"LC_ALL": "C.UTF-8"}
+    done = subprocess.run([str(word) for word in words], check=True, capture_output=True, env=env, timeout=60)
+    return sorted(done.stdout.decode(errors="surrogateescape").split("\n"))
+
+
+def test_catalog_in_python(tree: Path, catalog: Path) -> None:
+    cat = Catalog.open(catalog)
+    assert all(same(cat.stat(path), os.fsencode(tree) + b"/" + path) for path in walked(tree))
+    assert cat.listdir("a/b") == sorted(os.listdir(tree / "a/b"))  # noqa: PTH208 - names
+    assert cat.readlink("link") == "a/b/c/file1"
+    assert cat.layout("a/file1") is None
+    assert cat.folder("a").complete
+    assert cat.fresh("a")
+    assert [here for here, _, _ in cat.walk()] == ["", ".dot", "a", "a/b", "a/b/c", "a b", "ab", "empty"]
+    with pytest.raises(FileNotFoundError):
+        cat.listdir("absent")
+    with pytest.raises(NotADirectoryError):
+        cat.listdir("a/file1")
+    with pytest.raises(PenstockError, match="outside of the catalog's tree"):
+        cat.stat("/elsewhere")
+
+
+EXPRESSIONS = [
+    [],
+    ["-type", "f"],
+    ["-type", "f,l", "-name", "file1*"],
+    ["-iname", "FILE2?"],
+    ["-size", "+2k"],
+    ["-size", "-3"],
+    ["-size", "1000c", "-o", "-type", "p"],
+    ["!", "-name", "file*"],
+    ["-path", "*/b/*", "-a", "-not", "-path", "*/c/*"],
+    ["(", "-name", "file3", "-o", "-name", "file4", ")", "-links", "+1"],
+    ["-name", "b", "-prune", "-o", "-type", "f", "-print"],
+    ["-maxdepth", "1"],
+    ["-mindepth", "2", "-maxdepth", "2", "-name", "file39"],
+    ["-empty"],
+    ["-mtime", "-1", "-type", "f"],
+    ["-mtime", "+1"],
+    ["-mmin", "-600", "-size", "0"],
+    ["-perm", "644"],
+    ["-perm", "-u+rx"],
+    ["-perm", "/o+w"],
+    ["-user", "root", "-type", "d"],
+    ["-lname", "*file1"],
+    ["-printf", "%p|%s|%m|%M|%i|%n|%d|%y|%f|%h|%P|%U|%G|%k|%b|%l\\n"],
+    ["-printf", "%T@ %C@ %5s %-10f|%TY-%Tm\\n"],
+    ["-name", "file5", "-print0", "-printf", "\\n"],
+]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS, ids=" ".join)
+def test_find_says_what_find_says(tree: Path, catalog: Path, expression: list[str]) -> None:
+    said = penstock("find", catalog, tree, *expression).stdout.split("\n")
+    assert sorted(said) == ran("find", tree, *expression)
+
+
+def test_find_of_relative_paths_and_several(tree: Path, catalog: Path) -> None:
+    said = penstock("find", catalog, "a", "./ab", "-name", "file7", cwd=tree).stdout.split()
+    assert said == ["a/b/c/file7", "a/b/file7", "a/file7", "./ab/file7"]
+    reference = tree.with_name("reference")
+    reference.touch()
+    os.utime(reference, (0, time.time() - 3600))
+    assert len(penstock("find", catalog, "-newer", reference).stdout.split("\n")) == len(walked(tree)) + 2
+    assert penstock("find", catalog, "-newermt", "2990-01-01").stdout == ""
+    rows = [
+        json.loads(line) for line in penstock("find", "--json", catalog, "-name", "new*").stdout.splitlines()
+    ]
+    assert [(row["path"], row["type"]) for row in rows] == [(f"{tree}/a/new\\x0aline", "f")]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-delete"], "only looks"),
+        (["-exec", "rm", "{}", ";"], "only looks"),
+        (["-nosuch", "x"], "no such test"),
+        (["(", "-name", "x"], "without its )"),
+        (["-name"], "needs a value"),
+        (["-size", "big"], "write a number"),
+        (["-type", "q"], "types are"),
+        (["-name", "x", ")"], "not expected"),
+        (["-user", "nobody-of-that-name"], "nobody has that name"),
+    ],
+)
+def test_find_refuses(catalog: Path, words: list[str], said: str) -> None:
+    assert said in penstock("find", catalog, *words, status=2).stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["-l"], ["-s"], ["-al"], ["-l", "-d", "1"], ["-bl"], ["-s", "--apparent-size"], ["-c", "-s"]],
+    ids=" ".join,
+)
+def test_du_says_what_du_says(tree: Path, catalog: Path, options: list[str]) -> None:
+    said = penstock("du", catalog, *options, tree).stdout
+    assert sorted(said.replace("\\x0a", "\n").replace("\\xff\\xfe", "\udcff\udcfe").split("\n")) == ran(
+        "du", *options, tree
+    )
+
+
+def test_ls(tree: Path, catalog: Path) -> None:
+    assert penstock("ls", catalog).stdout.split("\n")[:-1] == [
+        name for name in sorted(os.listdir(tree)) if not name.startswith(".")  # noqa: PTH208
+    ]  # fmt: skip
+    assert penstock("ls", catalog, "-a").stdout.split()[0] == ".dot"
+    long = penstock("ls", catalog, "-l", "a/file7").stdout.split()
+    real = ran("ls", "-l", tree / "a/file7")[1].split()
+    assert (long[:5], long[5:8]) == (real[:5], real[5:8])
+    assert "link -> a/b/c/file1" in penstock("ls", catalog, "-l").stdout
+    assert "No such file" in penstock("ls", catalog, "absent", status=1).stderr
+    assert penstock("ls", catalog, "-R", "a").stdout.count(":\n") == 3
+    assert json.loads(penstock("ls", catalog, "--json", "a/file7").stdout)["size_bytes"] == 700
+
+
+def test_top(tree: Path, catalog: Path) -> None:
+    assert penstock("top", catalog, "--by", "folder", "-n", "1").stdout.splitlines()[1].split()[-1] == str(
+        tree
+    )
+    rows = json.loads(penstock("top", catalog, "--by", "user", "--json").stdout)["rows"]
+    assert rows[0]["files"] == len(walked(tree)) - 8 - 1  # folders, and the second name of a file
+    for by in ("file", "group", "type", "ending", "age", "target"):
+        assert len(penstock("top", catalog, "--by", by).stdout.splitlines()) > 1
+
+
+def test_sql_and_exports(tree: Path, catalog: Path, tmp_path: Path) -> None:
+    said = json.loads(
+        penstock(
+            "sql", catalog, "select type, count(*) as n from files group by type order by n desc", "--json"
+        ).stdout
+    )
+    assert {row["type"]: row["n"] for row in said["rows"]} == {"f": 283, "d": 8, "l": 1, "p": 1}
+    assert "bytes" not in penstock("sql", catalog, "select path from files where path like '%xff%'").stdout
+    assert "no such" not in penstock("sql", catalog, "select 1 from files where size > 1e9").stderr
+    assert "sql: " in penstock("sql", catalog, "selec", status=1).stderr
+    penstock("export", catalog, "--csv", tmp_path / "out.csv")
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert len(lines) == 294
+    assert lines[0].startswith("path,type,mode,uid")
+    assert (
+        "1 names hold a newline" in penstock("export", catalog, "--gufi", tmp_path / "trace", status=3).stderr
+    )
+    trace = (tmp_path / "trace").read_bytes().split(b"\n")
+    assert trace[0].split(b"\x1e")[:2] == [b"tree", b"d"]
+    assert {len(line.split(b"\x1e")) for line in trace if line} == {24}
+
+
+def test_k07_archive_and_back(tree: Path, catalog: Path, tmp_path: Path) -> None:
+    """Names of any bytes come through Parquet; the restored catalog says the same."""
+    penstock("export", catalog, "--parquet", tmp_path / "set.parquet")
+    penstock("restore", tmp_path / "set.parquet", "-o", tmp_path / "again.cat")
+    one, two = Catalog.open(catalog), Catalog.open(tmp_path / "again.cat")
+    for path in walked(tree):
+        a, b = one.stat(path), two.stat(path)
+        assert a[:11] == b[:11], path
+        assert one.view.part(path, 1) == two.view.part(path, 1)
+    assert two.folder("a").complete
+    (tmp_path / "set.parquet").write_bytes((tmp_path / "set.parquet").read_bytes()[:-100])
+    done = penstock("restore", tmp_path / "set.parquet", "-o", tmp_path / "third.cat", status=1)
+    assert "no whole Parquet file" in done.stderr
+
+
+def test_build_refuses_what_is_no_place_for_a_catalog(tree: Path, catalog: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "data").write_text("precious")
+    for output, said in (
+        ("full", "holds 'data'"),
+        ("full/data", "is a file"),
+        ("no/where", "does not exist"),
+    ):
+        assert said in penstock("build", tree, "-o", tmp_path / output, status=1).stderr
+    assert (tmp_path / "full" / "data").read_text() == "precious"
+    (tmp_path / "other").mkdir()
+    assert "is the catalog of" in penstock("build", tmp_path / "other", "-o", catalog, status=1).stderr
+    assert "No such file" in penstock("build", tmp_path / "absent", "-o", tmp_path / "x.cat", status=1).stderr
+    assert "no such catalog" in penstock("ls", tmp_path / "absent.cat", status=1).stderr
+    assert "no catalog" in penstock("ls", tree, status=1).stderr
