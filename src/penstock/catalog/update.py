@@ -23,14 +23,20 @@ PARTS_MAX = 8
 """So many segments are merged to one."""
 
 
-def update(folder: str | Path, limits: Limits = Limits(), full: bool = False, say: Say = quiet) -> Outcome:  # noqa: B008
+def update(
+    folder: str | Path,
+    limits: Limits = Limits(),  # noqa: B008 - immutable
+    full: bool = False,
+    say: Say = quiet,
+    tick_ns: int | None = None,
+) -> Outcome:
     """What changed, into a further segment; `full`: the whole tree anew, checksums kept where files are the same."""
     catalog = Catalog.open(folder, check=True)
     into = catalog.path
     if catalog.damaged and not full:
         raise PenstockError(f"{into}: {', '.join(catalog.damaged)} is damaged; update it with --full")
     scan = Scan(catalog.manifest.root, into, catalog.manifest.options, limits)
-    scan.known(catalog.view, TICK_NS[is_local(catalog.manifest.root)], full)
+    scan.known(catalog.view, TICK_NS[is_local(catalog.manifest.root)] if tick_ns is None else tick_ns, full)
     outcome = scan.run(say, lambda part: None)
     scan.kernel = None  # it uses the view
     _commit(into, outcome, full)
