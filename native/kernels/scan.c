@@ -799,44 +799,91 @@ struct gathered {
   struct penstock_scan *s;
   struct item *first, *last;
   uint64_t count;
-  int err;
 };
 
-static enum penstock_walk gather(void *state, const struct penstock_visit *v) {
-  struct gathered *g = state;
-  if (!v->folder || v->folder->flags & PENSTOCK_LEFT_OUT)
-    return PENSTOCK_WALK_ON;
-  struct item *it = item_of(v->path, v->path_size);
-  if (!it) {
-    g->err = -ENOMEM;
-    return PENSTOCK_WALK_STOP;
-  }
+static int add_known(struct gathered *g, const char *path, size_t size, const struct penstock_entry *e, const struct penstock_row *row) {
+  struct item *it = item_of(path, size);
+  if (!it)
+    return -ENOMEM;
   const uint32_t doubt = PENSTOCK_MOVED | PENSTOCK_UNREADABLE;
   it->check = true;
-  it->known = v->folder->flags & (PENSTOCK_COMPLETE | PENSTOCK_LISTED) && !(v->folder->flags & doubt) &&
-              !is_racy(g->s, v->entry, v->folder->learnt_ns);
-  it->mtime = v->entry->mtime;
-  it->ctime = v->entry->ctime;
+  it->known = row->flags & (PENSTOCK_COMPLETE | PENSTOCK_LISTED) && !(row->flags & doubt) && !is_racy(g->s, e, row->learnt_ns);
+  it->mtime = e->mtime;
+  it->ctime = e->ctime;
   if (g->last)
     g->last->next = it;
   else
     g->first = it;
   g->last = it;
   g->count++;
-  return PENSTOCK_WALK_ON;
+  return 0;
 }
 
-static void pass_by(void *state, int err, const char *path, size_t size) {
-  struct gathered *g = state;
-  tell(g->s, PENSTOCK_PROBLEM_LIST, -err, path, size, NULL, 0);
-  penstock_scan_push(g->s, path, size);
+/* Paths of a segment's folders: rows stand in path order, so that a folder's parent comes before it. */
+struct paths {
+  char **path;
+  size_t *size;
+};
+
+static int path_of_row(const struct penstock_index *ix, const struct penstock_entry *e, uint32_t row, struct paths *p) {
+  const char *parent = row ? p->path[e->folder] : "";
+  size_t parent_size = row ? p->size[e->folder] : 0, name_at = parent_size ? parent_size + 1 : 0;
+  char *own = malloc(name_at + e->name_size + 1);
+  if (!own)
+    return -ENOMEM;
+  memcpy(own, parent, parent_size);
+  if (name_at)
+    own[parent_size] = '/';
+  ssize_t size = penstock_index_name(ix, e, own + name_at, e->name_size);
+  own[name_at + e->name_size] = 0;
+  p->path[row] = own;
+  p->size[row] = name_at + e->name_size;
+  return size < 0 ? (int)size : 0;
+}
+
+/* Is what this segment says of a folder what holds, and not what a newer one says, or denies? */
+static bool holds(const struct penstock_view *v, unsigned segment, const char *path, size_t size, const struct penstock_entry *e, struct penstock_entry *now) {
+  struct penstock_folder f;
+  const struct penstock_index *in;
+  if (v->count == 1) {
+    *now = *e;
+    return true;
+  }
+  if (penstock_view_find(v, path, size, now, &in) < 0 || !S_ISDIR(now->mode) || penstock_view_folder(v, path, size, &f) < 0)
+    return false;
+  for (unsigned i = 0; i < segment; i++) {
+    struct penstock_row row;
+    if (f.row[i] != PENSTOCK_NO_ROW && penstock_index_row(v->segment[i], f.row[i], &row) == 0 && row.flags)
+      return false; /* a newer listing */
+  }
+  return f.row[segment] != PENSTOCK_NO_ROW;
+}
+
+static int gather_segment(struct gathered *g, const struct penstock_view *v, unsigned segment) {
+  const struct penstock_index *ix = v->segment[segment];
+  struct paths p = {calloc(ix->h.rows, sizeof *p.path), calloc(ix->h.rows, sizeof *p.size)};
+  int err = p.path && p.size ? 0 : -ENOMEM;
+  for (uint32_t i = 0; err == 0 && i < ix->h.rows; i++) {
+    struct penstock_row row;
+    struct penstock_entry e, now;
+    if ((err = penstock_index_row(ix, i, &row)) < 0 || (err = penstock_index_entry(ix, row.record_at, &e)) < 0)
+      break;
+    err = i > 0 && e.folder >= i ? -EBADMSG : path_of_row(ix, &e, i, &p);
+    if (err == 0 && row.flags && !(row.flags & PENSTOCK_LEFT_OUT) && holds(v, segment, p.path[i], p.size[i], &e, &now))
+      err = add_known(g, p.path[i], p.size[i], &now, &row);
+  }
+  for (uint32_t i = 0; p.path && i < ix->h.rows; i++)
+    free(p.path[i]);
+  free(p.path);
+  free(p.size);
+  return err;
 }
 
 int penstock_scan_push_known(struct penstock_scan *s) {
   struct gathered g = {.s = s};
-  int err = penstock_view_walk(s->view, "", 0, UINT_MAX, gather, pass_by, &g);
-  if (err == 0)
-    err = g.err;
+  int err = 0;
+  for (unsigned i = 0; err == 0 && i < s->view->count; i++)
+    err = gather_segment(&g, s->view, i);
   if (err == 0 && g.first)
     push_chain(s, g.first, g.last, g.count);
   else

@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <structmember.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -115,14 +114,15 @@ static PyObject *segment_verify(PyObject *self, PyObject *capsule) {
 
 /* ---- entries ---- */
 
-static PyStructSequence_Field entry_fields[] = {
-  {"st_mode", "type and permissions"}, {"st_ino", "inode"}, {"st_nlink", "links"}, {"st_uid", "owner"}, {"st_gid", "group"},
-  {"st_size", "bytes"}, {"st_blocks", "blocks of 512 bytes"}, {"st_rdev", "of a device"}, {"st_atime_ns", "last read"},
-  {"st_mtime_ns", "last written"}, {"st_ctime_ns", "last changed"}, {"generation", "from the birth time; 0: not known"},
-  {"learnt_ns", "when this was learnt; 0: when its folder was"}, {"flags", "how it was learnt"}, {"error", "errno: why there is doubt"}, {NULL, NULL},
-};
-enum { ENTRY_FIELDS = sizeof entry_fields / sizeof *entry_fields - 1 };
-static PyStructSequence_Desc entry_desc = {"penstock._native.Entry", "An entry of a catalog.", entry_fields, ENTRY_FIELDS};
+/* The fields of an Entry, in order.  An object holds them all and makes Python's numbers only of those asked for. */
+enum { F_MODE, F_INO, F_NLINK, F_UID, F_GID, F_SIZE, F_BLOCKS, F_RDEV, F_ATIME, F_MTIME, F_CTIME, F_GENERATION, F_LEARNT, F_FLAGS,
+       F_ERROR, ENTRY_FIELDS };
+
+typedef struct {
+  PyObject_HEAD
+  struct penstock_entry e;
+} Entry;
+
 static PyTypeObject *entry_type;
 
 static PyObject *time_object(struct penstock_time t) {
@@ -137,30 +137,104 @@ static PyObject *time_object(struct penstock_time t) {
   return ret;
 }
 
-static PyObject *entry_object(const struct penstock_entry *e) {
-  PyObject *o = PyStructSequence_New(entry_type);
-  PyObject *field[ENTRY_FIELDS] = {
-    PyLong_FromUnsignedLong(e->mode), PyLong_FromUnsignedLongLong(e->ino), PyLong_FromUnsignedLong(e->nlink),
-    PyLong_FromUnsignedLong(e->uid), PyLong_FromUnsignedLong(e->gid), PyLong_FromUnsignedLongLong(e->size),
-    PyLong_FromUnsignedLongLong(e->blocks), PyLong_FromUnsignedLongLong(e->rdev), time_object(e->atime), time_object(e->mtime),
-    time_object(e->ctime), PyLong_FromUnsignedLong(e->generation), PyLong_FromLongLong(e->learnt_ns),
-    PyLong_FromUnsignedLong(e->flags), PyLong_FromUnsignedLong(e->error)};
-  bool whole = o != NULL;
-  for (int i = 0; i < ENTRY_FIELDS; i++) {
-    whole = whole && field[i];
-    if (o && field[i])
-      PyStructSequence_SetItem(o, i, field[i]);
-    else
-      Py_XDECREF(field[i]);
+static PyObject *entry_field(PyObject *self, void *which) {
+  const struct penstock_entry *e = &((Entry *)self)->e;
+  switch ((intptr_t)which) {
+  case F_MODE: return PyLong_FromUnsignedLong(e->mode);
+  case F_INO: return PyLong_FromUnsignedLongLong(e->ino);
+  case F_NLINK: return PyLong_FromUnsignedLong(e->nlink);
+  case F_UID: return PyLong_FromUnsignedLong(e->uid);
+  case F_GID: return PyLong_FromUnsignedLong(e->gid);
+  case F_SIZE: return PyLong_FromUnsignedLongLong(e->size);
+  case F_BLOCKS: return PyLong_FromUnsignedLongLong(e->blocks);
+  case F_RDEV: return PyLong_FromUnsignedLongLong(e->rdev);
+  case F_ATIME: return time_object(e->atime);
+  case F_MTIME: return time_object(e->mtime);
+  case F_CTIME: return time_object(e->ctime);
+  case F_GENERATION: return PyLong_FromUnsignedLong(e->generation);
+  case F_LEARNT: return PyLong_FromLongLong(e->learnt_ns);
+  case F_FLAGS: return PyLong_FromUnsignedLong(e->flags);
+  default: return PyLong_FromUnsignedLong(e->error);
   }
-  if (!whole)
-    Py_CLEAR(o);
-  return o;
 }
 
-/* A tuple of these fields back to an entry. */
+/* All fields as a tuple: what batch_add takes. */
+static PyObject *entry_fields(PyObject *self, void *nothing) {
+  (void)nothing;
+  PyObject *tuple = PyTuple_New(ENTRY_FIELDS);
+  for (intptr_t i = 0; tuple && i < ENTRY_FIELDS; i++) {
+    PyObject *field = entry_field(self, (void *)i);
+    if (!field || PyTuple_SetItem(tuple, i, field) < 0)
+      Py_CLEAR(tuple);
+  }
+  return tuple;
+}
+
+static PyObject *entry_compare(PyObject *a, PyObject *b, int how) {
+  if (!Py_IS_TYPE(b, entry_type) || (how != Py_EQ && how != Py_NE))
+    Py_RETURN_NOTIMPLEMENTED;
+  PyObject *x = entry_fields(a, NULL), *y = entry_fields(b, NULL);
+  PyObject *ret = x && y ? PyObject_RichCompare(x, y, how) : NULL;
+  Py_XDECREF(x);
+  Py_XDECREF(y);
+  return ret;
+}
+
+static PyObject *entry_repr(PyObject *self) {
+  const struct penstock_entry *e = &((Entry *)self)->e;
+  return PyUnicode_FromFormat("Entry(st_mode=%u, st_ino=%llu, st_size=%llu)", e->mode, (unsigned long long)e->ino, (unsigned long long)e->size);
+}
+
+static void entry_dealloc(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  PyObject_Free(self);
+  Py_DECREF(type);
+}
+
+static PyGetSetDef entry_getset[] = {
+  {"st_mode", entry_field, NULL, "type and permissions", (void *)F_MODE},
+  {"st_ino", entry_field, NULL, "inode", (void *)F_INO},
+  {"st_nlink", entry_field, NULL, "links", (void *)F_NLINK},
+  {"st_uid", entry_field, NULL, "owner", (void *)F_UID},
+  {"st_gid", entry_field, NULL, "group", (void *)F_GID},
+  {"st_size", entry_field, NULL, "bytes", (void *)F_SIZE},
+  {"st_blocks", entry_field, NULL, "blocks of 512 bytes", (void *)F_BLOCKS},
+  {"st_rdev", entry_field, NULL, "of a device", (void *)F_RDEV},
+  {"st_atime_ns", entry_field, NULL, "last read", (void *)F_ATIME},
+  {"st_mtime_ns", entry_field, NULL, "last written", (void *)F_MTIME},
+  {"st_ctime_ns", entry_field, NULL, "last changed", (void *)F_CTIME},
+  {"generation", entry_field, NULL, "from the birth time; 0: not known", (void *)F_GENERATION},
+  {"learnt_ns", entry_field, NULL, "when this was learnt; 0: when its folder was", (void *)F_LEARNT},
+  {"flags", entry_field, NULL, "how it was learnt", (void *)F_FLAGS},
+  {"error", entry_field, NULL, "errno: why there is doubt", (void *)F_ERROR},
+  {"fields", entry_fields, NULL, "all of these as a tuple", NULL},
+  {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot entry_slots[] = {
+  {Py_tp_doc, "An entry of a catalog, with the names of os.stat_result."},
+  {Py_tp_dealloc, entry_dealloc},
+  {Py_tp_getset, entry_getset},
+  {Py_tp_richcompare, entry_compare},
+  {Py_tp_repr, entry_repr},
+  {0, NULL},
+};
+static PyType_Spec entry_spec = {"penstock._native.Entry", sizeof(Entry), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, entry_slots};
+
+static PyObject *entry_object(const struct penstock_entry *e) {
+  Entry *o = PyObject_New(Entry, entry_type);
+  if (o)
+    o->e = *e;
+  return (PyObject *)o;
+}
+
+/* An Entry, or a tuple of its fields. */
 int penstock_module_entry(PyObject *tuple, struct penstock_entry *e) {
   unsigned long long v[8];
+  if (Py_IS_TYPE(tuple, entry_type)) {
+    *e = ((Entry *)tuple)->e;
+    return 0;
+  }
   if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != ENTRY_FIELDS) {
     PyErr_SetString(PyExc_TypeError, "an entry is a tuple of 15 numbers");
     return -1;
@@ -777,7 +851,6 @@ static const char *const column_names[COLUMNS] = {
 struct columns {
   struct column c[COLUMNS];
   PyObject *call, *damaged;
-  int64_t folder_learnt[4096]; /* of the folders above, by depth */
   uint64_t rows, chunk;
   bool failed;
   char part[65536];
@@ -836,17 +909,15 @@ static bool put_u(struct columns *s, int column, uint64_t value, size_t size) { 
 
 static bool put_row(struct columns *s, const struct penstock_visit *it) {
   const struct penstock_entry *e = it->entry;
-  unsigned up = it->depth ? it->depth - 1 : 0;
-  int64_t learnt = e->learnt_ns ? e->learnt_ns : up < 4096 ? s->folder_learnt[up] : 0;
-  if (it->folder && it->depth < 4096)
-    s->folder_learnt[it->depth] = it->folder->learnt_ns;
+  int64_t learnt = it->folder ? it->folder->learnt_ns : e->learnt_ns; /* a file's is 0 where it is its folder's */
+  uint16_t told = e->flags & (PENSTOCK_DOUBT | PENSTOCK_CAPTURED | PENSTOCK_CHECKED | PENSTOCK_CHANGED_INSIDE);
   return column_put(&s->c[C_PATH], it->path, it->path_size) && column_end(s, C_PATH_AT, C_PATH) && put_part(s, it, PENSTOCK_PART_TARGET, C_TARGET_AT) &&
          put_part(s, it, PENSTOCK_PART_LAYOUT, C_LAYOUT_AT) && put_part(s, it, PENSTOCK_PART_SUMS, C_SUMS_AT) && put_u(s, C_MODE, e->mode, 4) &&
          put_u(s, C_INO, e->ino, 8) && put_u(s, C_NLINK, e->nlink, 4) && put_u(s, C_UID, e->uid, 4) && put_u(s, C_GID, e->gid, 4) &&
          put_u(s, C_SIZE, e->size, 8) && put_u(s, C_BLOCKS, e->blocks, 8) && put_u(s, C_RDEV, e->rdev, 8) &&
          put_u(s, C_ATIME, (uint64_t)e->atime.s, 8) && put_u(s, C_ATIME_NS, e->atime.ns, 4) && put_u(s, C_MTIME, (uint64_t)e->mtime.s, 8) &&
          put_u(s, C_MTIME_NS, e->mtime.ns, 4) && put_u(s, C_CTIME, (uint64_t)e->ctime.s, 8) && put_u(s, C_CTIME_NS, e->ctime.ns, 4) &&
-         put_u(s, C_GENERATION, e->generation, 4) && put_u(s, C_LEARNT, (uint64_t)learnt, 8) && put_u(s, C_FLAGS, e->flags, 2) &&
+         put_u(s, C_GENERATION, e->generation, 4) && put_u(s, C_LEARNT, (uint64_t)learnt, 8) && put_u(s, C_FLAGS, told, 2) &&
          put_u(s, C_ERROR, e->error, 4) && put_u(s, C_FOLDER, it->folder ? it->folder->flags : 0, 4);
 }
 
@@ -927,7 +998,7 @@ static PyType_Slot view_slots[] = {
 static PyType_Spec view_spec = {"penstock._native.View", sizeof(View), 0, Py_TPFLAGS_DEFAULT, view_slots};
 
 int penstock_module_add_catalog(PyObject *module) {
-  entry_type = PyStructSequence_NewType(&entry_desc);
+  entry_type = (PyTypeObject *)PyType_FromSpec(&entry_spec);
   PyObject *view = PyType_FromSpec(&view_spec);
   int err = !entry_type || !view || PyModule_AddObjectRef(module, "Entry", (PyObject *)entry_type) < 0 ||
             PyModule_AddObjectRef(module, "View", view) < 0;

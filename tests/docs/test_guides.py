@@ -18,6 +18,7 @@ from tests.runs import made
 TOP = Path(__file__).parents[2]
 GUIDES = TOP / "docs/guide"
 RUN = (
+    "catalog.md",
     "history.md",
     "policies.md",
     "replay.md",

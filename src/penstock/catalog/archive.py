@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 18
 VERSION = 1
+_LEVEL = (3, 9)
+"""How hard zstd tries, for columns and for paths, which are half of the archive."""
 _KEY, _MANIFEST = b"penstock.catalog", b"penstock.manifest"
 
 
@@ -47,11 +49,11 @@ COLUMNS = (
     Column("nlink", "nlink", "uint32"),
     Column("ino", "ino", "uint64", "DELTA_BINARY_PACKED"),
     Column("blocks", "blocks", "uint64"),
-    Column("mtime_s", "mtime", "int64", "DELTA_BINARY_PACKED"),
+    Column("mtime_s", "mtime", "int64"),
     Column("mtime_ns", "mtime_ns", "uint32"),
-    Column("ctime_s", "ctime", "int64", "DELTA_BINARY_PACKED"),
+    Column("ctime_s", "ctime", "int64"),
     Column("ctime_ns", "ctime_ns", "uint32"),
-    Column("atime_s", "atime", "int64", "DELTA_BINARY_PACKED"),
+    Column("atime_s", "atime", "int64"),
     Column("atime_ns", "atime_ns", "uint32"),
     Column("target", "target", "binary"),
     Column("layout", "layout", "binary"),
@@ -150,7 +152,7 @@ def write_parquet(catalog: Catalog, file: Path) -> Damaged:
             out,
             schema(),
             compression="zstd",
-            compression_level=9,
+            compression_level={column.name: _LEVEL[column.name == "path"] for column in COLUMNS},
             use_dictionary=plain,
             column_encoding=encodings,
             write_statistics=["mode", "size", "uid", "gid", "mtime_s"],
@@ -201,7 +203,7 @@ def restore(file: Path, folder: Path) -> store.Manifest:
                 *(columns[name][i] for name in _ENTRY_ORDER),
                 *times,
                 columns["generation"][i],
-                0,
+                0 if columns["folder"][i] else columns["learnt_ns"][i],
                 columns["flags"][i],
                 columns["error"][i],
             )

@@ -148,7 +148,7 @@ def add(folder: Path, kind: str, say: Say) -> int:
             ):
                 continue
             learnt = entry.learnt_ns or catalog.view.folder(head)[1]
-            kept = (*entry[:12], learnt, *entry[13:])
+            kept = (*entry.fields[:12], learnt, *entry.fields[13:])
             _native.batch_add(batch, name, kept, None, catalog.layout_bytes(path), encode(found[0]))
             count += 1
         _native.batch_close(batch, head, 0, time.time_ns())

@@ -24,8 +24,8 @@ def verbs() -> list[str]:
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 
-def make_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The whole parser, or (quicker) the one with a single verb filled in."""
+def make_parser(only: str | None = None, options: bool = True) -> argparse.ArgumentParser:
+    """The whole parser, or (quicker) the one with a single verb filled in, or one that only names the verbs."""
     import argparse
     import importlib
 
@@ -45,8 +45,9 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
             description=module.__doc__,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        module.register(sub)
-        sub.set_defaults(run=module.run)
+        if options:
+            module.register(sub)
+            sub.set_defaults(run=module.run)
     return parser
 
 
@@ -58,7 +59,8 @@ def main(argv: list[str] | None = None) -> int:
 
         run.quickly(words[1:])
     first = next((w for w in words if not w.startswith("-")), None)
-    args = make_parser(first if first in verbs() else None).parse_args(words)
+    known = first in verbs()
+    args = make_parser(first if known else None, options=known).parse_args(words)
     try:
         return int(args.run(args) or 0)
     except PenstockError as error:

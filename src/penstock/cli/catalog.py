@@ -11,12 +11,12 @@ penstock catalog sql data.cat "select uid, sum(size) from files group by uid"
 import argparse
 import os
 
-from penstock.cli._catalog import asking, building, tables
-
 HELP = "keep the metadata of a tree, and ask it"
 
 
 def register(parser: argparse.ArgumentParser) -> None:
+    from penstock.cli._catalog import asking, building, tables
+
     rows = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     for module in (building, asking, tables):
         module.register(rows)
