@@ -38,7 +38,7 @@ def test_json_is_json_whatever_the_program_prints(run_penstock: Penstock) -> Non
     shown = run_penstock("doctor", "--json", "--", "echo", "no json")
     document = json.loads(shown.stdout)
     assert document["schema_version"] == 1
-    assert {row["level"] for row in document["findings"]} == {"ok"}
+    assert {row["level"] for row in document["findings"]} <= {"ok", "warn"}, document["findings"]
 
 
 def test_a_static_program_is_not_even_tried(run_penstock: Penstock, static: Path) -> None:
