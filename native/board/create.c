@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "board/check.h"
 #include "board/limits.h"
+#include "board/place.h"
 #include "board/ring.h"
 
 enum {
@@ -153,6 +154,8 @@ static int fill_sections(struct penstock_control *control, const struct penstock
   penstock_limits_begin(limits, penstock_usage_limits_offset(control->chunk_count));
   for (uint32_t i = 0; i < plan->part_count; i++) {
     const struct penstock_board_part *part = &plan->parts[i];
+    if (part->kind == PENSTOCK_SECTION_PLACE)
+      control->stages |= PENSTOCK_STAGE_PLACE;
     if (!is_limits(part))
       memcpy(add_section(control, number++, &at, part->kind, part->version, part->bytes), part->data, part->bytes);
     else if (penstock_limits_wrong(part->data, part->bytes))

@@ -19,12 +19,14 @@ const char *penstock_place_open(struct penstock_place *ret, const void *at, uint
   if (head->driver != PENSTOCK_PLACE_LUSTRE && head->driver != PENSTOCK_PLACE_CEPHFS)
     return "it is for a file system that is not known here";
   /* What is checked is a copy: the original may change. */
-  struct penstock_place_part part[5] = {head->variants, head->entries, head->targets, head->pools, head->bytes};
+  struct penstock_place_part part[6] = {head->variants, head->entries, head->targets,
+                                        head->pools,    head->bytes,   head->folders};
   if (!lies_within(&part[0], sizeof *ret->variants, 8, bytes, PENSTOCK_PLACE_VARIANTS_MAX) ||
       !lies_within(&part[1], sizeof *ret->entries, 8, bytes, PENSTOCK_PLACE_ENTRIES_MAX) ||
       !lies_within(&part[2], sizeof *ret->targets, 2, bytes, UINT32_MAX) ||
       !lies_within(&part[3], sizeof *ret->pools, 8, bytes, PENSTOCK_PLACE_POOLS_MAX) ||
-      !lies_within(&part[4], 1, 1, bytes, UINT32_MAX))
+      !lies_within(&part[4], 1, 1, bytes, UINT32_MAX) ||
+      !lies_within(&part[5], sizeof *ret->folders, 8, bytes, PENSTOCK_PLACE_FOLDERS_MAX))
     return "its sizes do not fit together";
   const uint8_t *base = at;
   *ret = (struct penstock_place){
@@ -34,15 +36,71 @@ const char *penstock_place_open(struct penstock_place *ret, const void *at, uint
     .targets = (const void *)(base + part[2].offset_bytes),
     .pools = (const void *)(base + part[3].offset_bytes),
     .bytes = base + part[4].offset_bytes,
+    .folders = (const void *)(base + part[5].offset_bytes),
     .variant_count = part[0].count,
     .entry_count = part[1].count,
     .target_count = part[2].count,
     .pool_count = part[3].count,
     .byte_count = part[4].count,
+    .folder_count = part[5].count,
     .driver = head->driver,
   };
   return NULL;
 }
+
+uint32_t penstock_places_open(struct penstock_place ret[PENSTOCK_PLACES_MAX], const struct penstock_control *control,
+                              uint64_t bytes) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < PENSTOCK_SECTIONS_MAX && count < PENSTOCK_PLACES_MAX; i++) {
+    struct penstock_section s = control->sections[i];
+    if (s.kind == PENSTOCK_SECTION_PLACE && s.version == PENSTOCK_PLACE_VERSION && s.offset_bytes <= bytes &&
+        s.size_bytes <= bytes - s.offset_bytes &&
+        !penstock_place_open(&ret[count], (const uint8_t *)control + s.offset_bytes, s.size_bytes))
+      count++;
+  }
+  return count;
+}
+
+const struct penstock_place *penstock_places_of(const struct penstock_place *plans, uint32_t count, const char *path,
+                                                size_t size) {
+  const struct penstock_place *best = NULL;
+  uint32_t longest = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t mount = plans[i].head->mount_size;
+    if (mount > sizeof plans[i].head->mount || mount >= size || (best && mount <= longest) ||
+        memcmp(path, plans[i].head->mount, mount) != 0 || path[mount] != '/')
+      continue;
+    best = &plans[i];
+    longest = mount;
+  }
+  return best;
+}
+
+const char *const penstock_place_count_names[PENSTOCK_PLACE_COUNTS] = {
+  [PENSTOCK_PLACE_EXPECTED] = "expected",
+  [PENSTOCK_PLACE_UNEXPECTED] = "unexpected",
+  [PENSTOCK_PLACE_PLACED] = "placed",
+  [PENSTOCK_PLACE_SPARE] = "spare",
+  [PENSTOCK_PLACE_PLANNED_STOCK] = "planned_stock",
+  [PENSTOCK_PLACE_NO_TARGETS] = "no_targets",
+  [PENSTOCK_PLACE_OF_PROGRAM] = "of_program",
+  [PENSTOCK_PLACE_OF_FOLDER] = "of_folder",
+  [PENSTOCK_PLACE_OF_POOL] = "of_pool",
+  [PENSTOCK_PLACE_APPENDED] = "appended",
+  [PENSTOCK_PLACE_IN_LIBC] = "in_libc",
+  [PENSTOCK_PLACE_EXISTED] = "existed",
+  [PENSTOCK_PLACE_CHANGING] = "changing",
+  [PENSTOCK_PLACE_REFUSED_FULL] = "refused_full",
+  [PENSTOCK_PLACE_REFUSED_INACTIVE] = "refused_inactive",
+  [PENSTOCK_PLACE_REFUSED_NO_CREATE] = "refused_no_create",
+  [PENSTOCK_PLACE_REFUSED_RIGHTS] = "refused_rights",
+  [PENSTOCK_PLACE_REFUSED_OTHER] = "refused_other",
+  [PENSTOCK_PLACE_BY_IOCTL] = "by_ioctl",
+  [PENSTOCK_PLACE_DEFAULTED] = "defaulted",
+  [PENSTOCK_PLACE_FAILED] = "failed",
+  [PENSTOCK_PLACE_RESCUED] = "rescued",
+  [PENSTOCK_PLACE_FOLDERS] = "folders",
+};
 
 /* ---- names ---- */
 
@@ -125,6 +183,18 @@ const struct penstock_place_entry *penstock_place_find(const struct penstock_pla
     if (penstock_place_key(p, i, name, size, &key))
       found = entry_of(p, key);
   return found;
+}
+
+const struct penstock_place_folder *penstock_place_folder(const struct penstock_place *p, uint64_t key) {
+  uint32_t from = 0, to = p->folder_count;
+  while (from < to) {
+    uint32_t middle = from + (to - from) / 2;
+    if (p->folders[middle].key < key)
+      from = middle + 1;
+    else
+      to = middle;
+  }
+  return from < p->folder_count && p->folders[from].key == key ? &p->folders[from] : NULL;
 }
 
 /* ---- pools ---- */

@@ -2,12 +2,13 @@
 /* A plan on the board: where the next files of a job go.  Sections of kind PENSTOCK_SECTION_PLACE in `control`, one for
    each file system, written by the agent alone; programs look names up in them and keep counts in `usage`.
 
-   A section is a head and five arrays behind it, each at an offset from the section's begin:
+   A section is a head and six arrays behind it, each at an offset from the section's begin:
      variants  which marks of a pattern must have which values, by falling number of these: the order of preference
      entries   what becomes of a file, sorted by key
      targets   numbers of targets: lists of entries, lists of pools
      pools     names, and the targets of each
      bytes     patterns, and layouts that are set as they stand (composite ones, very wide ones)
+     folders   defaults that the plan's maker has read already, sorted by key
 
    A pattern is the text of an absolute path with marks in it: a zero byte and a letter, which stands for the longest run
    of d (digits), l (letters) or w (both).  The key of a file is a hash of its variant's number and of the marks' texts
@@ -34,6 +35,8 @@ enum {
   PENSTOCK_PLACE_STRIPES_MAX = 32, /* of a list; wider layouts stand in `bytes` whole */
   PENSTOCK_PLACE_ENTRIES_MAX = 1 << 20,
   PENSTOCK_PLACE_POOLS_MAX = 64,
+  PENSTOCK_PLACE_FOLDERS_MAX = 4096,
+  PENSTOCK_PLACE_FOLDERS_S = 300, /* so old may a plan be whose folders are believed */
   PENSTOCK_PLACE_POOL_NAME = 56,
 };
 
@@ -59,7 +62,7 @@ struct penstock_place_head {
   uint16_t mount_size;
   char mount[PENSTOCK_PREFIX_BYTES]; /* the mount's path, no slash at its end */
   uint8_t pad[6];
-  struct penstock_place_part variants, entries, targets, pools, bytes;
+  struct penstock_place_part variants, entries, targets, pools, bytes, folders;
 };
 
 struct penstock_place_variant {
@@ -92,17 +95,33 @@ struct penstock_place_pool {
   char name[PENSTOCK_PLACE_POOL_NAME]; /* with a NUL */
 };
 
+enum penstock_folder_kind {
+  PENSTOCK_FOLDER_UNKNOWN,
+  PENSTOCK_FOLDER_NONE,  /* no default of its own */
+  PENSTOCK_FOLDER_PLAIN,
+  PENSTOCK_FOLDER_LEFT,  /* a list, or components: its files are left alone */
+  PENSTOCK_FOLDER_ELSEWHERE,
+};
+struct penstock_place_folder {
+  uint64_t key; /* penstock_hash of its path */
+  uint16_t kind;
+  uint16_t pool;  /* 1 + index; 0: none */
+  uint16_t count; /* 0: the file system's */
+  uint16_t size_64k; /* 0: the file system's; else in units of 64 KiB */
+};
+
+_Static_assert(sizeof(struct penstock_place_folder) == 16, "no gaps");
 _Static_assert(sizeof(struct penstock_place_variant) == 16, "no gaps");
 _Static_assert(sizeof(struct penstock_place_entry) == 32, "no gaps");
 _Static_assert(sizeof(struct penstock_place_pool) == 64, "no gaps");
-_Static_assert(sizeof(struct penstock_place_head) == 48 + 248 + 5 * sizeof(struct penstock_place_part), "no gaps");
+_Static_assert(sizeof(struct penstock_place_head) == 48 + 248 + 6 * sizeof(struct penstock_place_part), "no gaps");
 
 /* ---- in usage: counters that a job's processes share, by atomic additions ---- */
 
 enum { PENSTOCK_PLACE_USAGE_OFFSET = 1024, PENSTOCK_PLACE_CURSORS = 256, PENSTOCK_PLACE_COUNTS_MAX = 32 };
 
 /* What became of files that were, or were to be, created: each creation under control is one of EXPECTED, UNEXPECTED and
-   NOT_OURS, and ends as one of those below.  The agent reads them by these numbers. */
+   NOT_OURS, and ends as one of those below.  Their names are penstock_place_count_names. */
 enum penstock_place_count {
   PENSTOCK_PLACE_EXPECTED,      /* the plan has an entry for the name */
   PENSTOCK_PLACE_UNEXPECTED,
@@ -149,9 +168,21 @@ struct penstock_place {
   const uint16_t *targets;
   const struct penstock_place_pool *pools;
   const uint8_t *bytes;
-  uint32_t variant_count, entry_count, target_count, pool_count, byte_count;
+  const struct penstock_place_folder *folders;
+  uint32_t variant_count, entry_count, target_count, pool_count, byte_count, folder_count;
   uint32_t driver;
 };
+
+/* The plans in a control of so many bytes: how many, at most PENSTOCK_PLACES_MAX; what is wrong is left out. */
+uint32_t penstock_places_open(struct penstock_place ret[PENSTOCK_PLACES_MAX], const struct penstock_control *control,
+                              uint64_t bytes);
+
+/* The one for the file system that holds an absolute path, or NULL. */
+const struct penstock_place *penstock_places_of(const struct penstock_place *plans, uint32_t count, const char *path,
+                                                size_t size);
+
+/* Counters by number, as frames and commands call them. */
+extern const char *const penstock_place_count_names[PENSTOCK_PLACE_COUNTS];
 
 /* NULL, or what is wrong with it.  `at` is 8-byte aligned and `bytes` long. */
 const char *penstock_place_open(struct penstock_place *ret, const void *at, uint64_t bytes);
@@ -165,6 +196,9 @@ uint64_t penstock_place_key_add(uint64_t key, const char *text, size_t size);
 
 /* The key of a name by a variant; false: it does not match. */
 bool penstock_place_key(const struct penstock_place *p, uint32_t variant, const char *name, size_t size, uint64_t *ret);
+
+/* What the plan's maker found a folder's default to be; NULL: he did not look. */
+const struct penstock_place_folder *penstock_place_folder(const struct penstock_place *p, uint64_t key);
 
 /* `want` different targets of a pool from place `from` on, round and round; false: there are not so many. */
 bool penstock_place_take(const struct penstock_place *p, uint32_t pool, uint64_t from, uint32_t want, uint16_t *ret);

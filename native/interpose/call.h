@@ -105,6 +105,7 @@ struct penstock_call {
   int64_t result;      /* after: what the real call gave (bytes, descriptor, 0, -1) */
   uint64_t dev;        /* after an open of something under control: from fstat; 0: not asked (a file that is new) */
   uint64_t size;       /* the file's size at that open; 0: not asked */
+  bool was_there;      /* after an open: its size or times say that it is older than the call */
   uint64_t start_ns;   /* when timed: right before the real call */
   uint64_t end_ns;     /* when timed: right after it */
 

@@ -30,6 +30,11 @@ int penstock_fd_path(int fd, char *buffer, size_t room) {
   return (int)size;
 }
 
+/* A new file is empty, and its times are all the same. */
+static bool is_old(const struct stat *st) {
+  return st->st_size || st->st_atim.tv_sec != st->st_ctim.tv_sec || st->st_atim.tv_nsec != st->st_ctim.tv_nsec;
+}
+
 static bool look(int fd, struct stat *st) { return PENSTOCK_RAW(fstat, fd, st, 0, 0) == 0; }
 
 static void publish(struct penstock_fd *entry, struct penstock_fd now) {
@@ -114,6 +119,7 @@ void penstock_fd_opened(struct penstock_call *call, int fd, struct penstock_foun
     if (now.under) {
       call->dev = st.st_dev;
       call->size = (uint64_t)st.st_size;
+      call->was_there = is_old(&st);
     }
   } else if (call->open_flags & O_DIRECTORY || (!now.under && !call->path))
     now.flags |= PENSTOCK_FD_DIRECTORY | PENSTOCK_FD_DEEP;

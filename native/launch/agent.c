@@ -84,6 +84,7 @@ int penstock_write_frames(struct penstock_watch *w, const struct penstock_wishes
   struct penstock_pack p = {0};
   struct penstock_mounts mounts;
   struct penstock_blob *layouts = NULL;
+  struct penstock_placed placed;
   int error = penstock_harvest(w, &picture, living);
   if (error)
     return error;
@@ -92,6 +93,7 @@ int penstock_write_frames(struct penstock_watch *w, const struct penstock_wishes
   penstock_mounts_read(&mounts);
   if (final)
     layouts = penstock_layouts_read(&picture, &mounts);
+  penstock_placed_read(&placed, w, &picture, layouts);
   struct penstock_frame_facts facts = {
     .node = node,
     .time_ns = real_ns(),
@@ -101,6 +103,7 @@ int penstock_write_frames(struct penstock_watch *w, const struct penstock_wishes
     .damaged = w->damaged,
     .mounts = &mounts,
     .layouts = layouts,
+    .placed = &placed,
     .reason = reason,
   };
   penstock_frames_node(&p, &picture, &facts, only);
@@ -373,8 +376,22 @@ static void mark_missing(const struct penstock_launch *l, struct penstock_watch 
 }
 
 /* Write what holds at the end, and put the board away unless that failed. */
+/* Whoever plans next counts what this run was promised no longer: an empty file says that it is over. */
+static void close_promises(const struct penstock_launch *l, const struct penstock_watch *w) {
+  char path[PATH_MAX];
+  struct penstock_placed placed;
+  penstock_placed_read(&placed, w, NULL, NULL);
+  if (!placed.plans || snprintf(path, sizeof path, "%s/place/ended/%llu", l->wishes.state,
+                                (unsigned long long)placed.made_ns) >= (int)sizeof path)
+    return;
+  int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+  if (fd >= 0)
+    close(fd);
+}
+
 static void finish(struct penstock_launch *l, struct penstock_watch *w, const struct penstock_pack *more) {
   uint32_t living;
+  close_promises(l, w);
   int error = penstock_write_frames(w, &l->wishes, l->job.node, NULL, true, NULL, more, &living);
   if (error)
     penstock_note(&l->wishes, "the record of run at %s stays there (%s); penstock runs collect brings it in", w->path,

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "launch/agent.h"
+#include "launch/placed.h"
 #include "launch/plan.h"
 #include "launch/ask.h"
 #include "launch/program.h"
@@ -125,8 +126,8 @@ static void preload(const char *ours, char **argv) {
   free(all);
 }
 
-/* The rules for which files are under control: noise, and the mounts that were named. */
-static uint32_t rules(const struct penstock_wishes *w, struct penstock_prefix *ret) {
+/* The rules for which files are under control: noise, the mounts that were named, and those that a plan is for. */
+static uint32_t rules(const struct penstock_wishes *w, const struct penstock_plan_file *file, struct penstock_prefix *ret) {
   uint32_t count = penstock_board_noise(ret, PENSTOCK_PREFIXES_MAX);
   for (uint32_t i = 0; i < w->mount_count && count < PENSTOCK_PREFIXES_MAX; i++)
     if (!penstock_board_rule(&ret[count], w->mounts[i], PENSTOCK_UNDER_RECORD | PENSTOCK_UNDER_MOUNT, 0))
@@ -134,7 +135,7 @@ static uint32_t rules(const struct penstock_wishes *w, struct penstock_prefix *r
   if (*w->catalog && count < PENSTOCK_PREFIXES_MAX &&
       !penstock_board_rule(&ret[count], w->catalog_root, PENSTOCK_UNDER_RECORD | PENSTOCK_UNDER_MOUNT, 0))
     count++;
-  return count;
+  return count + penstock_placed_rules(ret + count, PENSTOCK_PREFIXES_MAX - count, file->parts, file->part_count);
 }
 
 /* What to type so that all ranks are seen: the launcher's own command with penstock-run ahead of the program. */
@@ -165,12 +166,15 @@ static int take_board(struct penstock_launch *l, struct penstock_watch *w, const
     .usage_max_bytes = l->wishes.board_max_bytes,
     .ring_bytes = l->wishes.ring_bytes,
     .prefixes = prefixes,
-    .prefix_count = rules(&l->wishes, prefixes),
+    .prefix_count = rules(&l->wishes, file, prefixes),
     .parts = file->parts,
     .part_count = file->part_count,
   };
   memcpy(plan.run, l->job.run, sizeof plan.run);
-  return penstock_board_take(w, l->base, l->board, &plan);
+  int error = penstock_board_take(w, l->base, l->board, &plan);
+  if (!error)
+    penstock_placed_begin(&w->board, l->job.node);
+  return error;
 }
 
 /* The job's board from this node's agent: we are one of its runs, and keep our own record if we are the first. */

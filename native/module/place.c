@@ -67,7 +67,17 @@ static PyObject *place_find(PyObject *self, PyObject *args) {
   return PyLong_FromLong(index);
 }
 
+static PyObject *place_counts(PyObject *self, PyObject *unused) {
+  PyObject *names = PyTuple_New(PENSTOCK_PLACE_COUNTS);
+  (void)self;
+  (void)unused;
+  for (int i = 0; names && i < PENSTOCK_PLACE_COUNTS; i++)
+    PyTuple_SetItem(names, i, PyUnicode_FromString(penstock_place_count_names[i]));
+  return names;
+}
+
 PyMethodDef penstock_module_place[] = {
+  {"place_counts", place_counts, METH_NOARGS, "place_counts(): what a board counts of placed files, in order."},
   {"place_key", place_key, METH_VARARGS, "place_key(variant, texts): the key of an entry; variant -1: of a whole name."},
   {"place_wrong", place_wrong, METH_VARARGS, "place_wrong(section): what is wrong with a plan for the board, or None."},
   {"place_find", place_find, METH_VARARGS, "place_find(section, name): the number of the entry that a name has, or -1."},

@@ -14,8 +14,8 @@
    4. The program does not see the bits of O_LOV_DELAY_CREATE in its descriptor's flags.
    5. A write that fails with EBADF because another process has created the file and not set its layout yet gets the
       default layout and is made once more.
-   6. Folders' defaults are asked for once a folder, a process and a minute, and again after one of the job's processes
-      may have changed one. */
+   6. Folders' defaults are those that the plan's maker has read, for some minutes; others are asked for once a folder, a
+      process and a minute.  All are asked for again after one of the job's processes may have changed one. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -25,9 +25,11 @@
 #include "interpose/call.h"
 #include "interpose/raw.h"
 #include "kernels/layout.h"
+#include "stages/limit.h"
 
 /* The value that Lustre gives it: neither bit means anything for regular files by itself. */
 #define DELAY_CREATE (O_NOCTTY | O_ASYNC)
+enum { REQUESTS_MORE = 3 }; /* that a layout costs a Lustre besides the create: an open, a close, a lock given back */
 #define SET_STRIPE 0x4008669a /* LL_IOC_LOV_SETSTRIPE */
 static const char LOV[] = "lustre.lov";
 static const char CEPH_POOL[] = "ceph.file.layout.pool";
@@ -55,11 +57,10 @@ static uint64_t turn(const struct penstock_place *p, uint32_t *cursor, uint32_t 
 /* ---- what the folder says ---- */
 
 /* A folder's default in one word, so that a table of them needs no lock. */
-enum folder_kind { FOLDER_UNKNOWN, FOLDER_NONE, FOLDER_PLAIN, FOLDER_LEFT, FOLDER_ELSEWHERE };
 struct folder {
   uint32_t tag : 22;  /* of the folder's name */
   uint32_t pool : 7;  /* 1 + index in the plan; 0: none */
-  uint32_t kind : 3;  /* enum folder_kind */
+  uint32_t kind : 3;  /* enum penstock_folder_kind */
   uint16_t count;     /* 0: the file system's */
   uint16_t size_64k;  /* 0: the file system's; else in units of 64 KiB */
 };
@@ -88,30 +89,41 @@ static struct folder read_default(const struct penstock_place *p, const char *pa
   count(PENSTOCK_PLACE_FOLDERS);
   long size = PENSTOCK_RAW(getxattr, path, LOV, value, sizeof value);
   if (size == -ENODATA)
-    return (struct folder){.kind = FOLDER_NONE};
+    return (struct folder){.kind = PENSTOCK_FOLDER_NONE};
   if (size == -ERANGE) /* a list or components */
-    return (struct folder){.kind = FOLDER_LEFT};
+    return (struct folder){.kind = PENSTOCK_FOLDER_LEFT};
   if (size < 0)
-    return (struct folder){.kind = FOLDER_ELSEWHERE};
+    return (struct folder){.kind = PENSTOCK_FOLDER_ELSEWHERE};
   if (penstock_layout_parse(value, (size_t)size, &layout) || layout.composite || penstock_layout_component(&layout, 0, &c) ||
       (c.pattern & ~PENSTOCK_PATTERN_RAID0) || c.stripe_offset != PENSTOCK_OFFSET_ANY)
-    return (struct folder){.kind = FOLDER_LEFT};
+    return (struct folder){.kind = PENSTOCK_FOLDER_LEFT};
   if (!c.pool[0] && c.stripe_count == p->head->default_count && c.stripe_size_bytes == p->head->default_size)
-    return (struct folder){.kind = FOLDER_NONE};
+    return (struct folder){.kind = PENSTOCK_FOLDER_NONE};
   uint32_t pool = c.pool[0] ? penstock_place_pool_called(p, c.pool, strnlen(c.pool, sizeof c.pool)) : 0;
   return (struct folder){
-    .kind = FOLDER_PLAIN,
+    .kind = PENSTOCK_FOLDER_PLAIN,
     .count = c.stripe_count,
     .size_64k = (uint16_t)(c.stripe_size_bytes / PENSTOCK_STRIPE_UNIT_BYTES),
     .pool = !c.pool[0] ? 0 : pool ? pool + 1 : POOL_UNKNOWN,
   };
 }
 
-static uint64_t folder_key(const char *path, size_t size) {
+/* What the plan's maker read, while that is fresh and nobody of the job has changed a default since. */
+static bool read_by_planner(const struct penstock_place *p, uint64_t hash, uint32_t changes, struct folder *ret) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  const struct penstock_place_folder *f = changes ? NULL : penstock_place_folder(p, hash);
+  if (!f || (uint64_t)now.tv_sec > p->head->made_real_ns / 1000000000 + PENSTOCK_PLACE_FOLDERS_S)
+    return false;
+  *ret = (struct folder){.kind = f->kind & 7, .pool = f->pool & 127, .count = f->count, .size_64k = f->size_64k};
+  return ret->kind == PENSTOCK_FOLDER_NONE || ret->kind == PENSTOCK_FOLDER_PLAIN || ret->kind == PENSTOCK_FOLDER_LEFT;
+}
+
+/* Another one after a change, and each minute. */
+static uint64_t folder_key(uint64_t hash, uint32_t changes) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  uint32_t changes = penstock_here.usage ? __atomic_load_n(&shared()->folders, __ATOMIC_RELAXED) : 0;
-  uint64_t key = penstock_hash(path, size) ^ ((uint64_t)(now.tv_sec / 64) << 32 | changes) * UINT64_C(0xc4ceb9fe1a85ec53);
+  uint64_t key = hash ^ ((uint64_t)(now.tv_sec / 64) << 32 | changes) * UINT64_C(0xc4ceb9fe1a85ec53);
   return key ^ key >> 29;
 }
 
@@ -121,9 +133,13 @@ static struct folder folder_default(const struct penstock_place *p, const char *
   const char *slash = memrchr(path, '/', size);
   size_t folder_size = slash ? (size_t)(slash - path) : 0;
   if (!slash || folder_size >= sizeof name)
-    return (struct folder){.kind = FOLDER_ELSEWHERE};
-  uint64_t key = folder_key(path, folder_size), *place = &folders[key % FOLDERS];
-  struct folder known = folder_of(__atomic_load_n(place, __ATOMIC_RELAXED));
+    return (struct folder){.kind = PENSTOCK_FOLDER_ELSEWHERE};
+  uint32_t changes = penstock_here.usage ? __atomic_load_n(&shared()->folders, __ATOMIC_RELAXED) : 0;
+  uint64_t hash = penstock_hash(path, folder_size), key = folder_key(hash, changes), *place = &folders[key % FOLDERS];
+  struct folder known;
+  if (read_by_planner(p, hash, changes, &known))
+    return known;
+  known = folder_of(__atomic_load_n(place, __ATOMIC_RELAXED));
   uint32_t tag = (uint32_t)(key >> 40) & 0x3fffff;
   if (known.kind && known.tag == tag)
     return known;
@@ -131,7 +147,7 @@ static struct folder folder_default(const struct penstock_place *p, const char *
   name[folder_size] = 0;
   known = read_default(p, folder_size ? name : "/");
   known.tag = tag;
-  if (known.kind != FOLDER_ELSEWHERE)
+  if (known.kind != PENSTOCK_FOLDER_ELSEWHERE)
     __atomic_store_n(place, word_of(known), __ATOMIC_RELAXED);
   return known;
 }
@@ -139,20 +155,6 @@ static struct folder folder_default(const struct penstock_place *p, const char *
 /* ---- what is to be done, kept in the call between before() and after() ---- */
 
 enum doing { NOTHING, SET_ENTRY, SET_SPARE };
-
-static const struct penstock_place *plan_of(const struct penstock_call *call) {
-  const struct penstock_place *best = NULL;
-  uint32_t longest = 0;
-  for (uint32_t i = 0; i < plan_count; i++) {
-    uint32_t size = plans[i].head->mount_size;
-    if (size > sizeof plans[i].head->mount || size >= call->path_size || (best && size <= longest) ||
-        memcmp(call->path, plans[i].head->mount, size) != 0 || call->path[size] != '/')
-      continue;
-    best = &plans[i];
-    longest = size;
-  }
-  return best;
-}
 
 /* Looks a name up while the plan stands still; false: it did not. */
 static bool look_up(const struct penstock_place *p, const char *name, size_t size,
@@ -184,11 +186,11 @@ static bool folder_lets(const struct penstock_place *p, const struct penstock_ca
   if (p->driver != PENSTOCK_PLACE_LUSTRE)
     return true;
   *folder = folder_default(p, call->path, call->path_size);
-  if (folder->kind == FOLDER_ELSEWHERE)
+  if (folder->kind == PENSTOCK_FOLDER_ELSEWHERE)
     return false;
   if (entry && entry->flags & PENSTOCK_PLACE_OVERRIDE && p->head->may_override)
-    *folder = (struct folder){.kind = FOLDER_NONE};
-  if (folder->kind == FOLDER_LEFT)
+    *folder = (struct folder){.kind = PENSTOCK_FOLDER_NONE};
+  if (folder->kind == PENSTOCK_FOLDER_LEFT)
     count(PENSTOCK_PLACE_OF_FOLDER);
   else if (folder->pool == POOL_UNKNOWN)
     count(PENSTOCK_PLACE_OF_POOL);
@@ -226,7 +228,7 @@ static enum penstock_answer before(struct penstock_call *call) {
     return PENSTOCK_GO;
   if (penstock_sealed() || penstock_on_signal_stack() || !penstock_path(call))
     return PENSTOCK_GO;
-  const struct penstock_place *p = plan_of(call);
+  const struct penstock_place *p = penstock_places_of(plans, plan_count, call->path, call->path_size);
   if (!p)
     return PENSTOCK_GO;
   enum doing doing = decide(p, call, &entry, &folder);
@@ -315,7 +317,7 @@ static const char *pool_name(const struct penstock_place *p, uint32_t pool) {
 /* The default that the folder gives, or the file system's. */
 static long set_default(int fd, struct folder folder, const char *pool) {
   struct template t;
-  bool plain = folder.kind == FOLDER_PLAIN;
+  bool plain = folder.kind == PENSTOCK_FOLDER_PLAIN;
   write_template(&t, plain ? folder.count : 0, plain ? folder.size_64k * (uint32_t)PENSTOCK_STRIPE_UNIT_BYTES : 0,
                  plain ? pool : "", NULL);
   return set_bytes(fd, t.bytes, t.size, &t);
@@ -353,7 +355,7 @@ static bool make_template(const struct penstock_place *p, const struct penstock_
                           struct template *t) {
   uint16_t targets[PENSTOCK_PLACE_STRIPES_MAX];
   const struct penstock_place_entry *e = entry_of(p, doing);
-  bool fixed = folder.kind == FOLDER_PLAIN;
+  bool fixed = folder.kind == PENSTOCK_FOLDER_PLAIN;
   uint32_t pool = fixed && folder.pool ? folder.pool - 1u : e && e->pool ? e->pool - 1u : 0;
   uint32_t size = fixed ? folder.size_64k * (uint32_t)PENSTOCK_STRIPE_UNIT_BYTES : e ? e->stripe_size : 0;
   uint32_t want = fixed && folder.count ? folder.count : e && e->count ? e->count : p->head->default_count;
@@ -366,6 +368,8 @@ static bool make_template(const struct penstock_place *p, const struct penstock_
   return write_template(t, want, size, pool_name(p, pool), targets);
 }
 
+/* Asking costs a request where the client has no layout yet, so only files that look old are asked; setting the layout of
+   one that has one changes nothing. */
 static bool has_layout(int fd) { return PENSTOCK_RAW(fgetxattr, fd, LOV, NULL, 0) >= 0; }
 
 /* Sets the layout; -errno only if the file cannot be used. */
@@ -373,18 +377,19 @@ static long place_on_lustre(const struct penstock_place *p, struct penstock_call
   const struct penstock_placing *doing = &call->placing;
   struct folder folder = folder_of(doing->folder);
   struct template t;
-  if ((call->open_flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL) && has_layout(fd)) {
+  if (call->was_there && has_layout(fd)) {
     count(PENSTOCK_PLACE_EXISTED);
     return 0;
   }
   const uint8_t *bytes = t.bytes;
-  size_t size = folder.kind == FOLDER_PLAIN ? 0 : whole_layout(p, entry_of(p, doing), &bytes);
+  size_t size = folder.kind == PENSTOCK_FOLDER_PLAIN ? 0 : whole_layout(p, entry_of(p, doing), &bytes);
   if (!size && make_template(p, doing, folder, &t))
     size = t.size;
   if (!size) {
     count(PENSTOCK_PLACE_NO_TARGETS);
     return doing->delayed ? set_default(fd, folder, pool_name(p, folder.pool - 1u)) : 0;
   }
+  penstock_limit_more(call, REQUESTS_MORE);
   long error = set_bytes(fd, bytes, size, &t);
   if (!error) {
     count(doing->doing == SET_ENTRY ? PENSTOCK_PLACE_PLACED : PENSTOCK_PLACE_SPARE);
@@ -402,9 +407,9 @@ static void place_on_ceph(const struct penstock_place *p, struct penstock_call *
   char now[PENSTOCK_PLACE_POOL_NAME];
   uint16_t target = 0;
   long size = PENSTOCK_RAW(fgetxattr, fd, CEPH_POOL, now, sizeof now);
-  if (call->size || size <= 0 || (size_t)size != strnlen(p->pools[0].name, sizeof now) ||
+  if (call->was_there || size <= 0 || (size_t)size != strnlen(p->pools[0].name, sizeof now) ||
       memcmp(now, p->pools[0].name, (size_t)size) != 0) {
-    count(call->size ? PENSTOCK_PLACE_EXISTED : PENSTOCK_PLACE_OF_FOLDER);
+    count(call->was_there ? PENSTOCK_PLACE_EXISTED : PENSTOCK_PLACE_OF_FOLDER);
     return;
   }
   uint32_t pool = 0;
@@ -483,15 +488,7 @@ static bool again(const struct penstock_call *call, int fd) {
 /* ---- the process ---- */
 
 static void start(void) {
-  const struct penstock_control *control = penstock_here.control;
-  for (uint32_t i = 0; i < PENSTOCK_SECTIONS_MAX && plan_count < PENSTOCK_PLACES_MAX; i++) {
-    struct penstock_section s = control->sections[i];
-    if (s.kind != PENSTOCK_SECTION_PLACE || s.offset_bytes > penstock_here.control_bytes ||
-        s.size_bytes > penstock_here.control_bytes - s.offset_bytes)
-      continue;
-    if (!penstock_place_open(&plans[plan_count], (const uint8_t *)control + s.offset_bytes, s.size_bytes))
-      plan_count++;
-  }
+  plan_count = penstock_places_open(plans, penstock_here.control, penstock_here.control_bytes);
 }
 
 const struct penstock_stage penstock_place_stage = {

@@ -20,6 +20,7 @@ GUIDES = TOP / "docs/guide"
 RUN = (
     "catalog.md",
     "history.md",
+    "place.md",
     "policies.md",
     "replay.md",
     "report.md",

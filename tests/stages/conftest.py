@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,30 +13,10 @@ import pytest
 from penstock.runs import board
 
 sys.path.insert(0, str(Path(__file__).parent))
+from stage_programs import compiled
 
 LIBRARY = Path(sys.prefix) / "lib" / "penstock" / "libpenstock.so"
 PYTHON = Path(sys.executable).resolve()
-
-
-@cache
-def compiled(source: str, *flags: str) -> Path:
-    """A C program of this folder."""
-    folder = Path(f"/tmp/penstock-test-programs-{os.getpid()}")
-    folder.mkdir(exist_ok=True)
-    made = folder / source.removesuffix(".c")
-    gcc = [
-        "gcc",
-        "-O1",
-        "-Wall",
-        "-Werror",
-        "-D_GNU_SOURCE",
-        Path(__file__).parent / source,
-        "-o",
-        made,
-        "-pthread",
-    ]
-    subprocess.run([*gcc, *flags], check=True)
-    return made
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,13 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import compiled
 from placing import Job, Seen, a_plan, exact, match, osts, place, stock
+from stage_programs import compiled
 
 from penstock import _native
 from penstock.base.errors import VersionError
 from penstock.policy.placing.contract import DIGITS, WORD, Action, Entry, Part
 from penstock.runs import place_section
+from penstock.runs.place_section import Default
 from penstock.targets import lov
 
 pytestmark = pytest.mark.root
@@ -551,3 +552,49 @@ def test_a_board_without_room_for_the_plan(job):
     assert _native.place_wrong(section.data) is None
     inside = [i for i in range(1000) if _native.place_find(section.data, os.fsencode(job.top / f"f{i}")) >= 0]
     assert inside == list(range(1000 - section.left_out))
+
+
+# -- what it costs -------------------------------------------------------------------------------------------
+
+MANY = """
+import os, sys
+flags = os.O_CREAT | os.O_WRONLY | (os.O_EXCL if sys.argv[3] == 'excl' else 0)
+os.stat('.')
+for i in range(int(sys.argv[2])):
+    os.close(os.open(f"{sys.argv[1]}{i}", flags, 0o644))
+"""
+
+
+def counters(bed) -> dict[str, int]:
+    """What the clients sent, once it no longer moves: a file's last request comes after close returned."""
+    last: dict[str, int] = {}
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        rows = (line.split() for line in bed.ask("counters 0").splitlines())
+        now = {name: int(count) for name, count in rows}
+        if now == last:
+            return now
+        last = now
+        time.sleep(0.05)
+    raise AssertionError("the counters do not come to rest")
+
+
+@pytest.mark.parametrize("way", ["plain", "excl"])
+def test_a_placed_create_is_five_requests_against_two(make_testbed, way):
+    """As on a real Lustre.  A folder that the plan's maker did not look at is one more, once a process."""
+    bed = make_testbed(settings={"model": "count"})
+    with a_job(bed) as job:
+        entries = [place(match(job.top / name, DIGITS), [1, 2]) for name in ("placed", "there")]
+        (job.top / "sub").mkdir()
+        entries.append(place(match(job.top / "sub/placed", DIGITS), [1, 2]))
+        job.plan(*entries, folders={os.fsencode(job.top): Default()})
+        sent = []
+        for name, under in (("stock", False), ("placed", True), ("sub/placed", True)):
+            before = counters(bed)
+            job.python(MANY, name, 20, way, under=under)
+            after = counters(bed)
+            sent.append({k: after[k] - before.get(k, 0) for k in after if after[k] != before.get(k, 0)})
+        placed = {"enq:open": 40, "close": 40, "cancel": 20, "cb": 20}
+        asked = sent[2].pop("enq:getattr", 0) + sent[2].pop("enq:layout", 0)
+        assert sent == [{"enq:open": 20, "close": 20}, placed, placed]
+        assert 1 <= asked <= 2  # the folder's name, and its default

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from penstock.base import places, units
 from penstock.base.errors import DeniedError, UsageError
 
-STAGES = ("record", "pass")
+STAGES = ("place", "record", "pass")
 ANYWHERE = ("command line", "environment", "file")
 
 
@@ -278,6 +278,38 @@ SCHEMA = (
         "4MiB",
         "Shared memory between a run and its catalog's helper. What does not fit while the helper is behind is "
         "found by a scan of its folder.",
+    ),
+    Setting(
+        "place.wait",
+        DURATION,
+        "2s",
+        "How long `penstock run --place` may take to make a plan; then the program starts without one.",
+    ),
+    Setting(
+        "place.small",
+        SIZE,
+        "0",
+        "Files that are expected to be smaller than this are left to the file system. `0`: where the model "
+        "says that placing them would cost more than it saves.",
+    ),
+    Setting(
+        "place.allocator",
+        choice("finish", "stock", "iez", "iez-renewed", "two-choices"),
+        "finish",
+        "How targets are chosen: by projected finish time, as the file system itself does, as published "
+        "(once, or with renewed costs), or the better of two at random.",
+    ),
+    Setting(
+        "place.target_rate",
+        SIZE,
+        "200MB",
+        "What one target can do in a second when nobody else uses it; how busy it is follows from that.",
+    ),
+    Setting(
+        "place.components",
+        BOOL,
+        "false",
+        "May a plan give components of its own where a folder's default has components? Else those files are left.",
     ),
     Setting("report.top", WHOLE, "8", "How many files the report on the screen names."),
     Setting(

@@ -3,6 +3,7 @@
 
 penstock run -- python train.py
 penstock run --mount /scratch -- mpirun -n 8 ./app
+penstock run --place --mount /scratch -- mpirun -n 16 ./app
 penstock run --limit metadata=5k/s --limit data=200MiB/s@/scratch/big -- ./app
 
 Exit status, signals, streams and terminal are the program's own.  On several nodes, start the program itself through
@@ -40,9 +41,14 @@ def register(parser: argparse.ArgumentParser) -> None:
         "open=100/s, data=200MiB/s@/scratch/big (calls: a class, or an operation)",
     )
     parser.add_argument(
+        "--place",
+        action="store_true",
+        help="put new files on targets with room and bandwidth, as the program's last runs let expect them",
+    )
+    parser.add_argument(
         "--plan-file",
         metavar="FILE",
-        help="write the limits there and start nothing: for PENSTOCK_PLAN=FILE srun penstock-run ./app",
+        help="write the limits and placement there and start nothing: for PENSTOCK_PLAN=FILE srun penstock-run ./app",
     )
     parser.add_argument(
         "--catalog",
@@ -78,16 +84,31 @@ def launch_variables() -> set[str]:
     return {"PENSTOCK_" + name for name in ("STATE_DIR", "HISTORY_DIR", "RUN", "BOARD", "LOG", "DISABLE")}
 
 
-def plan_of(words: list[str]) -> bytes:
+def limits_of(words: list[str]) -> list[tuple[int, int, bytes]]:
     """The plan of limits by hand; nothing for none."""
     if not words:
-        return b""
+        return []
     from penstock.policy import rules
     from penstock.runs import limits
 
     policy = rules.parse_words(words, frozenset(limits.operations()))
     data = limits.spec([limits.of(limit) for limit in policy.limits], lease_s=10)
-    return limits.plan_file((limits.SECTION, limits.VERSION, data))
+    return [(limits.SECTION, limits.VERSION, data)]
+
+
+def placed_by(args: argparse.Namespace, command: list[str]) -> list[tuple[int, int, bytes]]:
+    """The plan of placement; what there is to be said of it is said before the program starts."""
+    if not args.place:
+        return []
+    from penstock.cli import _common
+    from penstock.control import placing
+
+    made = placing.prepare(
+        _common.settings_of(args), command, args.mount, anywhere=args.plan_file is not None
+    )
+    for note in made.notes:
+        _common.note(note)
+    return made.parts()
 
 
 def run(args: argparse.Namespace) -> int:
@@ -96,16 +117,22 @@ def run(args: argparse.Namespace) -> int:
     from penstock.cli import _common
     from penstock.control import launch
 
-    plan = plan_of(args.limit)
+    if args.command is None and not (args.plan_file is not None and args.limit and not args.place):
+        raise UsageError("which command? penstock run -- ./app")
+    command = [args.command, *args.arguments]
+    parts = [*limits_of(args.limit), *placed_by(args, command)]
+    plan = b""
+    if parts:
+        from penstock.runs import limits
+
+        plan = limits.plan_file(*parts)
     if args.plan_file is not None:
         from pathlib import Path
 
         if not plan:
-            raise UsageError("--plan-file needs a --limit to write")
+            raise UsageError("--plan-file needs a --limit, or --place and something to place, to write")
         _common.write_beside(Path(args.plan_file), plan)
         return 0
-    if args.command is None:
-        raise UsageError("which command? penstock run -- ./app")
     if args.stages is not None:
         args.set.append(f"run.stages={args.stages}")
     if args.catalog is not None:
@@ -116,4 +143,4 @@ def run(args: argparse.Namespace) -> int:
     if args.mount:
         named = settings.BY_NAME["run.mounts"].type.read(":".join(args.mount))
         held["run.mounts"] = (*held["run.mounts"], *named)
-    launch.run(held, [args.command, *args.arguments], args.verbose, plan)
+    launch.run(held, command, args.verbose, plan)

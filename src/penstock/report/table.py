@@ -183,6 +183,7 @@ def document(facts: Facts, small_bytes: int = 10240) -> dict[str, Any]:
         "processes": [_worker(worker) for worker in facts.workers],
         "operations": [_operation(op) for op in facts.operations],
         "targets": [_target(target) for target in facts.targets],
+        "placed": facts.run.placed or None,
         "files": list(rows(facts)),
     }
 

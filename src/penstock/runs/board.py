@@ -59,32 +59,8 @@ class Lost(IntEnum):
     STOCK = 8
 
 
-# What became of files that were to be created, in the order of enum penstock_place_count (native/board/place.h).
-PLACED = (
-    "expected",
-    "unexpected",
-    "placed",
-    "spare",
-    "planned_stock",
-    "no_targets",
-    "of_program",
-    "of_folder",
-    "of_pool",
-    "appended",
-    "in_libc",
-    "existed",
-    "changing",
-    "refused_full",
-    "refused_inactive",
-    "refused_no_create",
-    "refused_rights",
-    "refused_other",
-    "by_ioctl",
-    "defaulted",
-    "failed",
-    "rescued",
-    "folders",
-)
+PLACED: tuple[str, ...] = _native.place_counts()
+"""What became of files that were to be created: native/board/place.h says what each counts."""
 _PLACED_OFFSET = 1024
 
 

@@ -79,6 +79,16 @@ class Run:
         return {name: count for name, count in sorted(total.items()) if count}
 
     @property
+    def placed(self) -> dict[str, int]:
+        """What became of the plan of placement, over all nodes; empty: there was none."""
+        total: dict[str, int] = {}
+        for node in self.nodes:
+            for name, count in node.placed.items():
+                most = name in ("plan_ns", "left_out")  # the same on every node
+                total[name] = max(total.get(name, 0), count) if most else total.get(name, 0) + count
+        return total
+
+    @property
     def unseen_ratio(self) -> float | None:
         """The largest share of calls that a node's file system counted and Penstock did not see."""
         return max((n.unseen_ratio for n in self.nodes if n.unseen_ratio is not None), default=None)

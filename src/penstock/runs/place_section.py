@@ -10,6 +10,7 @@ Invariants:
 import os
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from penstock import _native
@@ -19,7 +20,7 @@ from penstock.targets import lov
 
 KIND, VERSION = 2, 1
 PLAN_VERSION = 1
-VARIANTS_MAX, MARKS_MAX, STRIPES_MAX, POOLS_MAX, POOL_NAME = 64, 24, 32, 64, 56
+VARIANTS_MAX, MARKS_MAX, STRIPES_MAX, POOLS_MAX, FOLDERS_MAX = 64, 24, 32, 64, 4096
 CURSORS = 256
 MOUNT_MAX = 240
 STOCK, BYTES, OVERRIDE = 1, 2, 4
@@ -30,6 +31,19 @@ _PART = struct.Struct("<QII")
 _VARIANT = struct.Struct("<IIII")
 _ENTRY = struct.Struct("<QIIIIHHI")
 _POOL = struct.Struct("<II56s")
+_FOLDER = struct.Struct("<QHHHH")
+
+
+class Default(NamedTuple):
+    """What a folder says of new files in it: "none", "plain" with its numbers, "left" (a list, components)."""
+
+    kind: str = "none"
+    stripes: int = 0
+    size_bytes: int = 0
+    pool: str = ""
+
+
+_FOLDER_KINDS = {"none": 1, "plain": 2, "left": 3}
 
 
 class Place(NamedTuple):
@@ -47,6 +61,8 @@ class Place(NamedTuple):
     pools: Mapping[str, Sequence[int]] = {}
     default_pool: str = ""
     may_override: bool = False
+    folders: Mapping[bytes, Default] = {}
+    """By path, as far as they were read."""
 
 
 class Section(NamedTuple):
@@ -150,6 +166,19 @@ def _row(entry: Entry, number: int, key: int, targets: _Pile, pile: _Pile, pools
     return _ENTRY.pack(key, 0, first, len(entry.turns), size, count, pool, number % CURSORS)
 
 
+def _folders(place: Place, pools: Mapping[str, int]) -> list[bytes]:
+    """The folders' rows by key; one of a pool that is not known is left for programs to ask for."""
+    rows: dict[int, bytes] = {}
+    for path, said in place.folders.items():
+        if said.pool and said.pool not in pools:
+            continue
+        key = int(_native.place_key(-1, [path]))
+        pool = 1 + pools[said.pool] if said.pool else 0
+        size = said.size_bytes // lov.STRIPE_UNIT_BYTES
+        rows[key] = _FOLDER.pack(key, _FOLDER_KINDS[said.kind], pool, said.stripes & 0xFFFF, size & 0xFFFF)
+    return [rows[key] for key in sorted(rows)[:FOLDERS_MAX]]
+
+
 def encode(plan: Plan, place: Place, room_bytes: int = 3 << 20) -> Section:
     """The section.  What has no room is left out from the end of the plan's entries on."""
     if plan.version != PLAN_VERSION:
@@ -169,7 +198,8 @@ def encode(plan: Plan, place: Place, room_bytes: int = 3 << 20) -> Section:
         pool_rows.append(
             _POOL.pack(targets.add(_list(members)) // 2 if members else 0, len(members), name.encode()[:55])
         )
-    used = _HEAD.size + 5 * _PART.size + len(variant_rows) * 16 + len(pool_rows) * 64 + 64
+    folders = _folders(place, named)
+    used = _HEAD.size + 6 * _PART.size + sum(map(len, (*variant_rows, *pool_rows, *folders))) + 64
     rows: dict[int, bytes] = {}
     left_out = 0
     for number, entry in enumerate(plan.entries):
@@ -182,30 +212,19 @@ def encode(plan: Plan, place: Place, room_bytes: int = 3 << 20) -> Section:
                 rows[key] = _row(entry, number, key, targets, pile, named)
             except (ValueError, struct.error, OSError, OverflowError):
                 left_out += 1
-    return Section(
-        _joined(plan, place, mount, left_out, variant_rows, rows, targets, pool_rows, pile), left_out
-    )
-
-
-def _joined(
-    plan: Plan,
-    place: Place,
-    mount: bytes,
-    left_out: int,
-    variants: list[bytes],
-    rows: Mapping[int, bytes],
-    targets: _Pile,
-    pools: list[bytes],
-    pile: _Pile,
-) -> bytes:
-    arrays = [
-        (b"".join(variants), _VARIANT.size),
+    arrays = (
+        (b"".join(variant_rows), _VARIANT.size),
         (b"".join(rows[key] for key in sorted(rows)), _ENTRY.size),
         (bytes(targets.data), 2),
-        (b"".join(pools), _POOL.size),
+        (b"".join(pool_rows), _POOL.size),
         (bytes(pile.data), 1),
-    ]
-    head = _HEAD.pack(
+        (b"".join(folders), _FOLDER.size),
+    )
+    return Section(_joined(_head(plan, place, mount, left_out), arrays), left_out)
+
+
+def _head(plan: Plan, place: Place, mount: bytes, left_out: int) -> bytes:
+    return _HEAD.pack(
         VERSION,
         0,
         DRIVERS[place.driver],
@@ -219,11 +238,22 @@ def _joined(
         len(mount),
         mount,
     )
-    at = len(head) + 5 * _PART.size
+
+
+def _joined(head: bytes, arrays: Sequence[tuple[bytes, int]]) -> bytes:
+    """The head, where each array lies, and the arrays (their bytes, and an item's size), each on 8 bytes."""
+    begin = len(head) + len(arrays) * _PART.size
     parts, body = b"", b""
     for data, size in arrays:
-        padding = -(at + len(body)) % 8
-        body += bytes(padding)
-        parts += _PART.pack(at + len(body), len(data) // size, 0)
+        body += bytes(-(begin + len(body)) % 8)
+        parts += _PART.pack(begin + len(body), len(data) // size, 0)
         body += data
     return head + parts + body
+
+
+def made_ns(control: Path, offset_bytes: int) -> int:
+    """When the plan that lies there was made."""
+    with control.open("rb") as file:
+        file.seek(offset_bytes)
+        data = file.read(_HEAD.size)
+    return int(_HEAD.unpack(data)[4]) if len(data) == _HEAD.size else 0

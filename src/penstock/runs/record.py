@@ -172,6 +172,8 @@ class Node(msgspec.Struct, frozen=True):
     overflow: dict[str, int] = msgspec.field(
         name="over", default_factory=dict
     )  # table or limit -> what did not fit
+    # Of a plan of placement, by board.PLACED; also `plan_ns` (which plan), `left_out`, `checked`, `as_planned`.
+    placed: dict[str, int] = msgspec.field(name="plc", default_factory=dict)
 
 
 class End(msgspec.Struct, frozen=True):

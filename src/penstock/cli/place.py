@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where new files go: the plan for a program's next run, and what became of plans.
+
+penstock place plan --job ior --mount /scratch
+penstock place show
+penstock place show 3f2a9c41
+
+`penstock run --place -- ./app` makes the same plan and carries it out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli import _common
+
+if TYPE_CHECKING:
+    from penstock.control.placing import Made
+
+HELP = "where new files go, and what became of plans"
+LAST = 5
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    plan = verbs.add_parser("plan", help="which files are expected, where they would go, and why")
+    plan.add_argument("--job", metavar="NAME", required=True, help="the program, as penstock runs names it")
+    plan.add_argument("--mount", action="append", default=[], metavar="PATH", help="only this file system")
+    plan.add_argument("--ranks", metavar="N", type=int, default=0, help="the next run has so many ranks")
+    plan.add_argument(
+        "--dry-run", action="store_true", help="promise nothing (so it is here: only a run promises)"
+    )
+    plan.add_argument(
+        "--all", action="store_true", help="each file; without it files of one pattern are a line"
+    )
+    plan.add_argument("--json", action="store_true", help="as one JSON document")
+    _common.add_settings(plan)
+    show = verbs.add_parser("show", help="plans in force, how many files were expected, promises by target")
+    show.add_argument(
+        "which", metavar="RUN", nargs="?", help="one run (default: those running, and the last)"
+    )
+    show.add_argument("--json", action="store_true", help="as one JSON document")
+    _common.add_settings(show)
+
+
+def run(args: argparse.Namespace) -> int:
+    return _plan(args) if args.what == "plan" else _show(args)
+
+
+def _plan(args: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from penstock.control import placing
+    from penstock.report import placed
+    from penstock.runs import learned
+    from penstock.runs.history import History, show_progress
+
+    settings = _common.settings_of(args)
+    history = History(settings, _common.note, show_progress)
+    program = learned.runs_of(history, args.job)[0].program
+    expected = placing.expected_of(history, program, args.ranks)
+    wish = replace(placing.wish_of(settings, args.mount), expected=expected, promise=False)
+    made = placing.make(wish)
+    for note in made.notes:
+        _common.note(note)
+    if args.json:
+        _common.print_json(
+            {"schema_version": 1, "program": program, "plans": [_document(one) for one in made.made]}
+        )
+        return 0
+    for one in made.made:
+        for line in placed.plan_lines(program, one.plan, args.all):
+            print(line)
+    return 0
+
+
+def _document(one: Made) -> dict[str, Any]:
+    from penstock.policy.predicting import names
+
+    plan = one.plan
+    return {
+        "file_system": plan.file_system,
+        "allocator": plan.allocator,
+        "small_bytes": plan.small_bytes,
+        "extra_requests": plan.extra_requests,
+        "cost_s": plan.cost_s,
+        "gain_s": plan.gain_s,
+        "left_out": one.left_out,
+        "notes": list(plan.notes),
+        "promised_bytes": {str(t): b for t, b in sorted(plan.promises.items())},
+        "spare": list(plan.spare),
+        "entries": [
+            {
+                "pattern": names.show(e.match.pieces),
+                "values": [None if v is None else v.decode(errors="replace") for v in e.match.values],
+                "action": e.action.value,
+                "files": e.files,
+                "bytes_each": e.bytes_each,
+                "stripe_count": e.stripe_count,
+                "stripe_size_bytes": e.stripe_size_bytes,
+                "targets": [list(turn) for turn in e.turns],
+                "why": e.why,
+            }
+            for e in plan.entries
+        ],
+    }
+
+
+def _show(args: argparse.Namespace) -> int:
+    from penstock.control import placing
+    from penstock.report import placed
+    from penstock.runs.history import History
+
+    settings = _common.settings_of(args)
+    now_s = time.time()
+    rows = [] if args.which else placing.running(settings)
+    history = History(settings, _common.note)
+    summaries = [history.find(args.which)] if args.which else history.summaries[:LAST]
+    for summary in summaries:
+        counts = history.load(summary).placed
+        if counts or args.which:
+            rows.append(placing.Shown(summary.id, summary.program, False, counts))
+    promises = placing.LedgerFile(str(settings.state_dir)).outstanding(now_s)
+    if args.json:
+        document = {
+            "schema_version": 1,
+            "runs": [row._asdict() for row in rows],
+            "promised_bytes": {str(t): b for t, b in sorted(promises.items())},
+        }
+        _common.print_json(document)
+        return 0
+    for line in placed.show_lines(rows, promises, now_s):
+        print(line)
+    return 0

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`penstock run --place`, `penstock place`: from the history and the targets to files that lie where they should."""
+
+import collections
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.control import placing
+from penstock.policy.placing import contract
+from penstock.policy.placing import ledger as books
+from penstock.targets import lov
+
+pytestmark = pytest.mark.root
+MIB = 1 << 20
+PENSTOCK = Path(sys.executable).parent / "penstock"
+PENSTOCK_RUN = Path(sys.executable).parent / "penstock-run"
+PYTHON = str(Path(sys.executable).resolve())
+
+APP = """
+import os, sys
+top, run, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+os.makedirs(f"{top}/out{run}", exist_ok=True)
+for rank in range(count):
+    with open(f"{top}/out{run}/rank{rank:04d}.dat", "wb") as file:
+        for _ in range(rank % 4 + 1):
+            file.write(b"x" * 262144)
+"""
+
+
+class Site:
+    """A testbed, and a user with a history of his own."""
+
+    def __init__(self, bed, env: dict[str, str], folder: Path) -> None:
+        self.bed, self.env, self.top = bed, env, bed.path
+        self.app = folder / "app.py"
+        self.app.write_text(APP)
+
+    def penstock(
+        self, *words: object, env: dict[str, str] | None = None, status: int = 0
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [PENSTOCK, *map(str, words)],
+            env={**self.env, **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == status, done.stderr
+        return done
+
+    def run(self, number: object, *options: object, count: int = 12) -> str:
+        """What is said on standard error."""
+        words = ["run", "--place", "--mount", self.top, "--set", "place.small=64KiB", *options, "--"]
+        return self.penstock(*words, PYTHON, self.app, self.top, number, count).stderr
+
+    def layouts(self, number: object) -> list[tuple[int, ...]]:
+        rows = []
+        for path in sorted((self.top / f"out{number}").iterdir()):
+            rows.append(tuple(lov.decode(os.getxattr(path, lov.XATTR)).parts[0].osts))
+        return rows
+
+    def placed(self) -> dict[str, int]:
+        found: dict[str, int] = json.loads(self.penstock("report", "--json").stdout)["placed"]
+        return found
+
+
+@pytest.fixture
+def site(make_testbed, env, tmp_path) -> Site:
+    return Site(make_testbed(oss=3, osts=4), env, tmp_path)
+
+
+def test_the_second_run_is_expected_and_lies_as_planned(site):
+    assert site.run(1) == ""
+    assert site.placed()["unexpected"] == 12  # nothing was known: spare targets, still balanced
+    assert set(collections.Counter(site.layouts(1)).values()) == {1}
+    site.run(2)
+    site.run(3)
+    placed = site.placed()
+    assert (placed["expected"], placed["placed"]) == (12, 12)
+    assert (placed["checked"], placed["as_planned"]) == (12, 12)
+    assert "unexpected" not in placed
+    sizes = {i: (i % 4 + 1) * 262144 for i in range(12)}
+    load = collections.Counter()
+    for i, osts in enumerate(site.layouts(3)):
+        load[osts[0]] += sizes[i]
+    assert max(load.values()) <= MIB  # twelve files on twelve targets: none has two
+    said = site.penstock("report").stdout
+    assert "12 of 12 new files were expected" in said and "12 of 12 looked at lie there" in said
+
+
+def test_plan_says_what_and_why_and_promises_nothing(site):
+    site.run(1)
+    site.run(2)
+    said = site.penstock(
+        "place", "plan", "--job", "app.py", "--mount", site.top, "--set", "place.small=300KiB"
+    ).stdout
+    assert "files are expected" in said and "bytes by target" in said
+    document = json.loads(
+        site.penstock("place", "plan", "--job", "app.py", "--mount", site.top, "--json", "--dry-run").stdout
+    )
+    (plan,) = document["plans"]
+    stated = [entry for entry in plan["entries"] if None not in entry["values"][-1:]]
+    assert sum(entry["files"] for entry in stated) == 12
+    assert all(entry["why"] for entry in plan["entries"])
+    shown = json.loads(site.penstock("place", "show", "--json").stdout)
+    assert shown["promised_bytes"] == {}
+    assert shown["runs"][0]["counts"]["expected"] + shown["runs"][0]["counts"].get("unexpected", 0) == 12
+
+
+def test_show_tells_of_running_plans_and_what_they_promise(site):
+    site.run(1)
+    site.app.write_text(APP + "print('here', flush=True)\nsys.stdin.read()\n")
+    words = [PENSTOCK, "run", "--place", "--mount", site.top, "--set", "place.small=64KiB", "--"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(
+        [*words, PYTHON, site.app, site.top, "1", "12"], env=site.env, text=True, **pipes
+    ) as running:
+        assert running.stdout and running.stdout.readline() == "here\n"
+        shown = json.loads(site.penstock("place", "show", "--json").stdout)
+        assert shown["runs"][0]["running"]
+        assert sum(shown["promised_bytes"].values()) >= sum((i % 4 + 1) * 262144 for i in range(12))
+        text = site.penstock("place", "show").stdout
+        assert "runs" in text and "promised" in text
+        running.communicate("", timeout=60)
+    assert running.returncode == 0
+    assert json.loads(site.penstock("place", "show", "--json").stdout)["promised_bytes"] == {}
+
+
+def test_runs_that_start_together_do_not_pile_up(site):
+    """P05: the second counts what the first was promised, though no figure shows it yet."""
+    site.run(1)
+    load = collections.Counter()
+    now_s = time.time()
+    ledger = placing.LedgerFile(site.env["PENSTOCK_STATE_DIR"])
+    row = contract.Expected(
+        contract.Match((os.fsencode(site.top) + b"/x", contract.DIGITS), (None,)), 1e8, files=4
+    )
+    for i in range(6):
+        wish = placing.Wish((str(site.top),), site.env["PENSTOCK_STATE_DIR"], expected=(row,))
+        (made,) = placing.make(wish, now_s + i).made
+        load.update(t for e in made.plan.entries for turn in e.turns for t in turn)
+    assert set(load.values()) == {2} and len(load) == 12
+    assert sum(ledger.outstanding(now_s + 6).values()) == pytest.approx(24e8)
+    assert ledger.outstanding(now_s + placing.LEDGER_S + 10) == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"runs": 3}', '{"runs": {"a": {"bytes": {"x": 1}, "until_s": 9e99}}}', "\0\xff"]
+)
+def test_a_damaged_ledger_promises_nothing_and_is_mended(site, text):
+    state = Path(site.env["PENSTOCK_STATE_DIR"])
+    (state / "place").mkdir(parents=True)
+    (state / "place" / "ledger.json").write_text(text)
+    ledger = placing.LedgerFile(str(state))
+    assert ledger.outstanding(time.time()) == {}
+    site.run(1)
+    json.loads((state / "place" / "ledger.json").read_text())
+
+
+def test_where_nothing_can_be_placed_it_is_said(site, tmp_path):
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    done = site.penstock("run", "--place", "--mount", plain, "--", PYTHON, site.app, plain, 1, 2)
+    assert "nothing can be placed there" in done.stderr
+    assert len(list((plain / "out1").iterdir())) == 2
+
+
+def test_a_paused_mds_does_not_hold_the_start_up(site):
+    """The plan is not ready in time; the program goes on, and with default layouts."""
+    site.run(1)
+    site.bed.ask("set model=count")
+    site.bed.ask("set mds.pause=600s")
+    text = "import sys; print('began', flush=True); sys.stdin.read()"
+    words = [
+        PENSTOCK,
+        "run",
+        "--place",
+        "--mount",
+        site.top,
+        "--set",
+        "place.wait=300ms",
+        "--",
+        PYTHON,
+        "-c",
+        text,
+    ]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, env=site.env, text=True, cwd="/", **pipes) as running:
+        assert running.stdout and running.stdout.readline() == "began\n"
+        site.bed.ask("set mds.pause=0s")
+        _, said = running.communicate("", timeout=60)
+    assert running.returncode == 0
+    assert "go where the file system puts them" in said or said == ""
+
+
+def test_a_plan_file_is_for_ranks_that_a_launcher_starts(site, tmp_path):
+    site.run(1)
+    site.run(2)
+    file = tmp_path / "plan"
+    words = ["run", "--place", "--mount", site.top, "--set", "place.small=64KiB", "--plan-file", file, "--"]
+    site.penstock(*words, PYTHON, site.app, site.top, "3", "12")
+    assert not (site.top / "out3").exists()
+    env = {**site.env, "PENSTOCK_PLAN": str(file)}
+    subprocess.run([PENSTOCK_RUN, PYTHON, site.app, site.top, "3", "12"], env=env, check=True, timeout=60)
+    assert site.placed()["placed"] == 12
+    damaged = bytearray(file.read_bytes())
+    damaged[200] ^= 1
+    file.write_bytes(damaged)
+    subprocess.run([PENSTOCK_RUN, PYTHON, site.app, site.top, "4", "12"], env=env, check=True, timeout=60)
+    assert len(site.layouts(4)) == 12
+
+
+def test_limits_and_placement_together(site):
+    """What placing adds is charged."""
+    site.run(1)
+    said = site.run(2, "--limit", "open=10k/s")
+    assert said == "" and site.placed()["placed"] == 12
+
+
+def test_the_program_is_found_behind_launchers():
+    known = ["app", "train.py", "bash -c"]
+    assert placing.program_of(["mpirun", "-n", "4", "./app", "x"], known) == "app"
+    assert placing.program_of(["env", "A=1", "python3", "-u", "/x/train.py"], known) == "train.py"
+    assert placing.program_of(["./other"], known) == ""
+
+
+def test_busy_shares_need_two_readings_not_too_far_apart():
+    old, new = placing._Reading(10.0, {0: 0, 1: 5}), placing._Reading(20.0, {0: 10**9, 1: 1, 2: 7})
+    assert placing.busy_shares(old, new, 2e8) == {0: 0.5}
+    assert placing.busy_shares(None, new, 2e8) == {}
+    assert placing.busy_shares(old._replace(at_s=-1e9), new, 2e8) == {}
+    assert placing.busy_shares(old._replace(at_s=25.0), new, 2e8) == {}
+
+
+def test_a_busy_metadata_server_is_left_alone(make_testbed, env, tmp_path):
+    bed = make_testbed(settings={"model": "count", "mds.memory": "80%", "stats.period": "100ms"})
+    site = Site(bed, env, tmp_path)
+    assert "of its memory" in site.run(1)
+    assert "penstock: nothing is placed" in site.run(2)
+
+
+def test_a_killed_agent_leaves_promises_that_run_out(site):
+    """kill -9 of penstock-run: nobody says that the run is over; time does."""
+    site.run(1)
+    words = [PENSTOCK, "run", "--place", "--mount", site.top, "--", "sh", "-c", "echo here; exec sleep 60"]
+    with subprocess.Popen(words, env=site.env, text=True, stdout=subprocess.PIPE) as running:
+        assert running.stdout and running.stdout.readline() == "here\n"
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+        running.kill()
+        running.wait(20)
+        for child in children:
+            os.kill(int(child), signal.SIGKILL)
+    now_s = time.time()
+    ledger = placing.LedgerFile(site.env["PENSTOCK_STATE_DIR"])
+    held = ledger.read(now_s)
+    assert books.expire(held, now_s + placing.LEDGER_S + 1).runs == {}
+    shutil.rmtree(ledger.folder)
