@@ -302,7 +302,7 @@ SCHEMA = (
     Setting(
         "place.target_rate",
         SIZE,
-        "200MB",
+        "200MiB",
         "What one target can do in a second when nobody else uses it; how busy it is follows from that.",
     ),
     Setting(

@@ -72,7 +72,7 @@ class Wish:
     mounts: tuple[str, ...] = ()
     state_dir: str = ""
     settings: contract.PlanSettings = planning.DEFAULTS
-    target_rate_bytes_per_s: float = 200e6
+    target_rate_bytes_per_s: float = 200 << 20
     may_override: bool = False
     anywhere: bool = False
     promise: bool = True
