@@ -75,6 +75,8 @@ enum {
   PENSTOCK_PLACE_STOCK = 1,    /* expected, and left as the file system does it */
   PENSTOCK_PLACE_BYTES = 2,    /* the layout stands in `bytes`: first, and size in `turns` */
   PENSTOCK_PLACE_OVERRIDE = 4, /* also where the folder's default is plain and says otherwise */
+  PENSTOCK_PLACE_WISH = 8,     /* count and size hold where the folder has no default of its own; else the lists are of use
+                                  only where the default asks for so many stripes */
 };
 
 struct penstock_place_entry {

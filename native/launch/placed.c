@@ -35,7 +35,7 @@ static void check(struct penstock_placed *ret, const struct penstock_place *plan
     const char *path = (const char *)picture->pool + name->at;
     const struct penstock_place *plan = layouts[i].data ? penstock_places_of(plans, count, path, name->size) : NULL;
     const struct penstock_place_entry *e = plan ? penstock_place_find(plan, path, name->size) : NULL;
-    if (!e || e->flags || !e->turns)
+    if (!e || e->flags & (PENSTOCK_PLACE_STOCK | PENSTOCK_PLACE_BYTES) || !e->turns)
       continue;
     ret->checked++;
     ret->as_planned += as_planned(plan, e, &layouts[i]);

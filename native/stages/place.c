@@ -357,8 +357,9 @@ static bool make_template(const struct penstock_place *p, const struct penstock_
   const struct penstock_place_entry *e = entry_of(p, doing);
   bool fixed = folder.kind == PENSTOCK_FOLDER_PLAIN;
   uint32_t pool = fixed && folder.pool ? folder.pool - 1u : e && e->pool ? e->pool - 1u : 0;
-  uint32_t size = fixed ? folder.size_64k * (uint32_t)PENSTOCK_STRIPE_UNIT_BYTES : e ? e->stripe_size : 0;
-  uint32_t want = fixed && folder.count ? folder.count : e && e->count ? e->count : p->head->default_count;
+  bool wish = e && e->flags & PENSTOCK_PLACE_WISH;
+  uint32_t size = fixed ? folder.size_64k * (uint32_t)PENSTOCK_STRIPE_UNIT_BYTES : wish ? e->stripe_size : 0;
+  uint32_t want = fixed && folder.count ? folder.count : wish && e->count ? e->count : p->head->default_count;
   if (!want || want > PENSTOCK_PLACE_STRIPES_MAX)
     return false;
   bool same_pool = !fixed || !folder.pool || (e && e->pool == folder.pool);

@@ -18,7 +18,7 @@ import re
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -76,6 +76,7 @@ class Wish:
     may_override: bool = False
     anywhere: bool = False
     promise: bool = True
+    tuned: frozenset[contract.Match] = frozenset()
     room_bytes: int = 1 << 20
     expected: tuple[contract.Expected, ...] = field(default_factory=tuple)
 
@@ -96,10 +97,40 @@ def program_of(words: Sequence[str], known: Iterable[str]) -> str:
 def expected_of(
     history: History, program: str, ranks: int = 0, job: str = ""
 ) -> tuple[contract.Expected, ...]:
-    """The files that the next run of a program is expected to create."""
-    runs = [learned.files_of(history.load(s)) for s in learned.teachers(learned.runs_of(history, program))]
-    found = forecast.learn_anew(runs).expected(Coming(ranks, os.fsencode(job))) if runs else []
-    return tuple(forecast.to_place(found))
+    """The files that the next run of a program is expected to create, with the stripes that they had last time."""
+    loaded = [history.load(s) for s in learned.teachers(learned.runs_of(history, program))]
+    if not loaded:
+        return ()
+    found = forecast.learn_anew([learned.files_of(run) for run in loaded])
+    expected = forecast.to_place(found.expected(Coming(ranks, os.fsencode(job))))
+    had = {
+        row.path: (row.layout.stripe_count, row.layout.stripe_bytes)
+        for node in loaded[-1].nodes
+        for row in node.files
+        if row.layout is not None and row.layout.stripe_count > 0
+    }
+    return tuple(with_stripes(expected, had))
+
+
+_CLASSES = {contract.DIGITS: rb"[0-9]+", contract.LETTERS: rb"[A-Za-z]+", contract.WORD: rb"[0-9A-Za-z]+"}
+
+
+def with_stripes(
+    expected: Iterable[contract.Expected], had: Mapping[bytes, tuple[int, int]]
+) -> Iterator[contract.Expected]:
+    """Where all files of a pattern had the same count and size of stripes, those are expected again.
+
+    Their folder, which may not be there yet, will have the same default; it has the last word (WISH in board/place.h).
+    """
+    known: dict[tuple[bytes, ...], tuple[int, int]] = {}
+    for e in expected:
+        pieces = e.match.pieces
+        if pieces not in known:
+            pattern = re.compile(b"".join(_CLASSES.get(p) or re.escape(p) for p in pieces))
+            seen = {row for path, row in had.items() if pattern.fullmatch(path)}
+            known[pieces] = seen.pop() if len(seen) == 1 else (0, 0)
+        count, size = known[pieces]
+        yield replace(e, stripe_count=count, stripe_size_bytes=size) if count and not e.stripe_count else e
 
 
 # -- file systems ------------------------------------------------------------------------------------------
@@ -185,8 +216,8 @@ def targets_of(
         contract.Target(
             t.id,
             t.server,
-            t.size_bytes,
-            t.free_bytes,
+            float(t.size_bytes),
+            float(t.free_bytes),
             rate_bytes_per_s,
             busy.get(t.id, 0.0),
             usable=states.get(t.id, drivers.UNKNOWN) in _USABLE,
@@ -244,8 +275,8 @@ def read_default(path: bytes) -> place_section.Default | None:
 class Folders:
     """Defaults of the folders that expected files lie in; the root's own is the file system's."""
 
-    def __init__(self, mount: str) -> None:
-        self.mount = os.fsencode(mount)
+    def __init__(self, mount: str, tuned: Container[contract.Match] = ()) -> None:
+        self.mount, self.tuned = os.fsencode(mount), tuned
         self.root = read_default(self.mount) or place_section.Default()
         self.found: dict[bytes, place_section.Default] = {}
         self._composite: dict[bytes, bool] = {}
@@ -273,7 +304,8 @@ class Folders:
         if said.kind == "left":
             return replace(e, composite=True)
         if said.kind != "plain":
-            return e
+            exact = e.match.exact and e.match not in self.tuned  # its folder is the one that was looked at
+            return replace(e, stripe_count=0, stripe_size_bytes=0) if exact else e
         count = _count(said.stripes)
         return replace(e, stripe_count=count, stripe_size_bytes=said.size_bytes, pool=said.pool)
 
@@ -367,7 +399,7 @@ def plan_for(mount: Mount, driver: drivers.Driver, wish: Wish, ledger: books.Led
     dev = 0 if wish.anywhere else Path(mount.point).stat().st_dev
     place = place_section.Place(driver.kind, mount.point, dev, may_override=wish.may_override)
     if driver.kind == "lustre":
-        folders = Folders(mount.point)
+        folders = Folders(mount.point, wish.tuned)
         expected = [folders.apply(e) for e in expected]
         own = folders.root if folders.root.kind == "plain" else place_section.Default(stripes=1)
         able = {name: planning.spare([t for t in targets if name in t.pools]) for name in pools}
@@ -382,9 +414,25 @@ def plan_for(mount: Mount, driver: drivers.Driver, wish: Wish, ledger: books.Led
     situation = contract.Situation(
         mount.point, now_s, targets, _count(place.default_count), place.default_size_bytes
     )
-    made = planning.plan(expected, planning.with_ledger(situation, ledger), wish.settings)
+    made = planning.plan(
+        [e for e in expected if e.files], planning.with_ledger(situation, ledger), wish.settings
+    )
+    made = replace(made, entries=(*made.entries, *unforeseen(expected, made.small_bytes)))
     section = place_section.encode(made, place, wish.room_bytes)
     return Made(mount.point, made, section.data, section.left_out)
+
+
+def unforeseen(expected: Iterable[contract.Expected], small_bytes: float) -> list[contract.Entry]:
+    """Entries for names that may come, nobody knows how often: nothing is promised, their targets are spare ones."""
+    found = []
+    for e in expected:
+        if e.files:
+            continue
+        small = e.bytes < small_bytes or e.composite or e.append
+        action = contract.Action.STOCK if small else contract.Action.PLACE
+        why = "may come; left to the file system" if small else "may come; targets from the spare list"
+        found.append(contract.Entry(e.match, action, files=0, bytes_each=e.bytes, pool=e.pool, why=why))
+    return found
 
 
 def _count(count: int) -> int:
@@ -532,9 +580,11 @@ def within(work: Callable[[], Prepared], seconds: float) -> Prepared:
 
 
 def _tried(work: Callable[[], Prepared]) -> Prepared:
+    """Whatever goes wrong, the program is to start; what it was is said."""
     try:
         return work()
-    except (PenstockError, OSError, ValueError) as error:
+    except Exception as error:
+        said = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
         return Prepared(
-            notes=(f"no plan could be made ({error}): new files go where the file system puts them",)
+            notes=(f"no plan could be made ({said}): new files go where the file system puts them",)
         )

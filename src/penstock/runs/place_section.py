@@ -9,7 +9,7 @@ Invariants:
 
 import os
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ PLAN_VERSION = 1
 VARIANTS_MAX, MARKS_MAX, STRIPES_MAX, POOLS_MAX, FOLDERS_MAX = 64, 24, 32, 64, 4096
 CURSORS = 256
 MOUNT_MAX = 240
-STOCK, BYTES, OVERRIDE = 1, 2, 4
+STOCK, BYTES, OVERRIDE, WISH = 1, 2, 4, 8
 DRIVERS = {"lustre": 1, "ceph": 2}
 
 _HEAD = struct.Struct("<IIIIQQIIIIH240s6x")
@@ -61,6 +61,8 @@ class Place(NamedTuple):
     pools: Mapping[str, Sequence[int]] = {}
     default_pool: str = ""
     may_override: bool = False
+    wishes: Container[Match] | None = None
+    """Entries whose count and size hold where a folder has no default of its own; None: all."""
     folders: Mapping[bytes, Default] = {}
     """By path, as far as they were read."""
 
@@ -144,10 +146,20 @@ def _wide(entry: Entry) -> bytes:
     return lov.encode(lov.Lov(parts=(part,)))
 
 
-def _row(entry: Entry, number: int, key: int, targets: _Pile, pile: _Pile, pools: Mapping[str, int]) -> bytes:
+def _row(
+    entry: Entry,
+    number: int,
+    key: int,
+    targets: _Pile,
+    pile: _Pile,
+    pools: Mapping[str, int],
+    wished: bool,
+) -> bytes:
     """One entry, its lists added; ValueError, struct.error or OSError: it cannot be said on a board."""
     if entry.action is Action.STOCK:
         return _ENTRY.pack(key, STOCK, 0, 0, 0, 0, 0, 0)
+    if entry.stripe_count > STRIPES_MAX and not (wished and entry.turns):
+        raise ValueError("so wide a layout is given only where it is wished")
     if entry.parts or entry.stripe_count > STRIPES_MAX:
         blob = _composite(entry) if entry.parts else _wide(entry)
         lov.check(blob)
@@ -163,7 +175,9 @@ def _row(entry: Entry, number: int, key: int, targets: _Pile, pile: _Pile, pools
     pool = 1 + pools[entry.pool] if entry.pool else 0
     first = targets.add(lists) // 2 if lists else 0
     count, size = entry.stripe_count, entry.stripe_size_bytes
-    return _ENTRY.pack(key, 0, first, len(entry.turns), size, count, pool, number % CURSORS)
+    return _ENTRY.pack(
+        key, WISH if wished else 0, first, len(entry.turns), size, count, pool, number % CURSORS
+    )
 
 
 def _folders(place: Place, pools: Mapping[str, int]) -> list[bytes]:
@@ -209,7 +223,8 @@ def encode(plan: Plan, place: Place, room_bytes: int = 3 << 20) -> Section:
             left_out += 1
         elif key not in rows:
             try:
-                rows[key] = _row(entry, number, key, targets, pile, named)
+                wished = place.wishes is None or entry.match in place.wishes
+                rows[key] = _row(entry, number, key, targets, pile, named, wished)
             except (ValueError, struct.error, OSError, OverflowError):
                 left_out += 1
     arrays = (

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the experiments on placement share: an emulated file system, writers, runs with and without `--place`, and how
+evenly their bytes lie.  Everything goes through the commands that a user types.
+"""
+
+import contextlib
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+
+from penstock.targets import lov
+from penstock.testbed import emulated
+
+PENSTOCK = Path(sys.executable).with_name("penstock")
+STRIPE_BYTES = 65536
+WRITERS = Path(__file__).with_name("writers.py")
+
+
+@dataclass(frozen=True)
+class Job:
+    """Processes that write at the same time: a file each, or all one; `bytes` is what each process writes."""
+
+    name: str
+    processes: int
+    stripes: int
+    bytes: int
+    shared: bool = False
+    rank_growth: float = 0.0  # the file of rank r is larger by this times r: HACC's differ by some per mille
+
+
+@dataclass(frozen=True)
+class Took:
+    """What a run's writers said of themselves: seconds from the first byte to the last, in both directions."""
+
+    write_s: float
+    read_s: float
+    bytes: int
+
+
+class Site:
+    """A testbed, and a user whose history is his own."""
+
+    def __init__(self, folder: Path, oss: int, osts: int, settings: Mapping[str, str]) -> None:
+        self.top = folder / "pfs"
+        self.shape = emulated.Shape(1, oss, osts)
+        emulated.up(self.top, self.shape, settings=settings)
+        self.env = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")},
+            "PENSTOCK_STATE_DIR": str(folder / "state"),
+        }
+
+    def folder(self, name: str, stripes: int) -> Path:
+        """A new folder whose files have so many stripes by default."""
+        path = self.top / name
+        path.mkdir()
+        part = lov.template(stripes, STRIPE_BYTES)
+        os.setxattr(path, lov.XATTR, lov.encode(lov.Lov(parts=(part,))))
+        return path
+
+    def start(self, job: Job, folder: Path, allocator: str = "", **words: object) -> "subprocess.Popen[str]":
+        """`allocator` empty: the file system chooses.  All runs are recorded."""
+        options = (
+            ["--place", "--set", f"place.allocator={allocator}", "--set", "place.wait=30s"]
+            if allocator
+            else []
+        )
+        command = [
+            PENSTOCK,
+            "run",
+            "--mount",
+            self.top,
+            "--set",
+            f"place.small={STRIPE_BYTES}",
+            *options,
+            "--",
+        ]
+        asked = [folder, job.processes, job.bytes, int(job.shared), job.rank_growth, *words.values()]
+        # One program a job: its name is what the history goes by.
+        program = self.top.parent / f"{job.name}.py"
+        program.write_bytes(WRITERS.read_bytes())
+        whole = [str(word) for word in (*command, sys.executable, program, *asked)]
+        return subprocess.Popen(whole, env=self.env, text=True, stdout=subprocess.PIPE, cwd="/")
+
+    def took(self, running: "subprocess.Popen[str]") -> Took:
+        said, _ = running.communicate(timeout=300)
+        if running.returncode:
+            raise SystemExit(f"experiment: the writers ended with status {running.returncode}")
+        return Took(**json.loads(said.splitlines()[-1]))
+
+    def run(self, job: Job, folder: Path, allocator: str = "") -> Took:
+        return self.took(self.start(job, folder, allocator))
+
+    def load(self, *folders: Path) -> dict[int, float]:
+        """Bytes of all files of folders by target, as their layouts say."""
+        load: Counter[int] = Counter(dict.fromkeys(range(self.shape.targets), 0))
+        for path in (path for folder in folders for path in folder.iterdir()):
+            osts = lov.decode(os.getxattr(path, lov.XATTR)).parts[0].osts
+            whole, rest = divmod(path.stat().st_size, STRIPE_BYTES)
+            for i in range(len(osts)):
+                load[osts[i]] += (whole // len(osts) + (i < whole % len(osts))) * STRIPE_BYTES
+            if rest:
+                load[osts[whole % len(osts)]] += rest
+        return dict(load)
+
+    def by_server(self, load: Mapping[int, float]) -> list[float]:
+        per = self.shape.osts
+        return [sum(load[i] for i in range(s * per, (s + 1) * per)) for s in range(self.shape.oss)]
+
+
+def cost(load: Sequence[float]) -> float:
+    """The published measure of balance: the fullest over the mean."""
+    return max(load) / (statistics.fmean(load) or 1.0)
+
+
+def floor(stripes: int, targets: int) -> float:
+    """What whole equal stripes can reach."""
+    return -(-stripes // targets) / (stripes / targets)
+
+
+@contextlib.contextmanager
+def site(oss: int, osts: int, settings: Mapping[str, str]) -> Iterator[Site]:
+    folder = Path(tempfile.mkdtemp(prefix="penstock-experiment."))
+    try:
+        yield Site(folder, oss, osts, settings)
+    finally:
+        with contextlib.suppress(Exception):
+            emulated.down(f"{folder}/pfs.testbed", purge=True)
+        for mount in emulated.mounts():
+            if mount.path.startswith(f"{folder}/"):
+                emulated.unmount(mount.path, force=True)
+        rmtree(folder, ignore_errors=True)
+
+
+def job_of(text: str, bytes_a_stripe: int) -> Job:
+    """`ior-16x8`, `hacc-32x8`, `shared-8x8`: processes times stripes."""
+    found = re.fullmatch(r"(ior|hacc|shared)-(\d+)x(\d+)", text)
+    if not found:
+        raise SystemExit(f"experiment: {text!r} is no job; write it like ior-16x8")
+    kind, processes, stripes = found[1], int(found[2]), int(found[3])
+    growth = 0.004 if kind == "hacc" else 0.0
+    return Job(text, processes, stripes, stripes * bytes_a_stripe, kind == "shared", growth)
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
