@@ -24,25 +24,27 @@ LAST = 5
 
 
 def register(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    plan = verbs.add_parser("plan", help="which files are expected, where they would go, and why")
-    plan.add_argument("--job", metavar="NAME", required=True, help="the program, as penstock runs names it")
-    plan.add_argument("--mount", action="append", default=[], metavar="PATH", help="only this file system")
-    plan.add_argument("--ranks", metavar="N", type=int, default=0, help="the next run has so many ranks")
-    plan.add_argument(
-        "--dry-run", action="store_true", help="promise nothing (so it is here: only a run promises)"
+    # One parser for both: each further one makes penstock --help slower.
+    parser.add_argument(
+        "what",
+        choices=("plan", "show"),
+        help="plan: which files are expected, where they would go, and why; show: plans in force, how many files were "
+        "expected, promises by target",
     )
-    plan.add_argument(
-        "--all", action="store_true", help="each file; without it files of one pattern are a line"
+    parser.add_argument(
+        "which", metavar="RUN", nargs="?", help="show one run (default: those running, and the last)"
     )
-    plan.add_argument("--json", action="store_true", help="as one JSON document")
-    _common.add_settings(plan)
-    show = verbs.add_parser("show", help="plans in force, how many files were expected, promises by target")
-    show.add_argument(
-        "which", metavar="RUN", nargs="?", help="one run (default: those running, and the last)"
+    parser.add_argument("--job", metavar="NAME", help="plan for this program, as penstock runs names it")
+    parser.add_argument(
+        "--mount", action="append", default=[], metavar="PATH", help="plan for this file system only"
     )
-    show.add_argument("--json", action="store_true", help="as one JSON document")
-    _common.add_settings(show)
+    parser.add_argument("--ranks", metavar="N", type=int, default=0, help="the planned run has so many ranks")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="promise nothing: so it is here, only a run promises"
+    )
+    parser.add_argument("--all", action="store_true", help="plan: each file, not a line a pattern")
+    parser.add_argument("--json", action="store_true", help="as one JSON document")
+    _common.add_settings(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,11 +54,14 @@ def run(args: argparse.Namespace) -> int:
 def _plan(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
+    from penstock.base.errors import UsageError
     from penstock.control import placing
     from penstock.report import placed
     from penstock.runs import learned
     from penstock.runs.history import History, show_progress
 
+    if not args.job:
+        raise UsageError("which program? penstock place plan --job NAME")
     settings = _common.settings_of(args)
     history = History(settings, _common.note, show_progress)
     program = learned.runs_of(history, args.job)[0].program
