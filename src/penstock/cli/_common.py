@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that several verbs share."""
+"""Options that several verbs share.  Loaded by `penstock --help`: nothing heavy at the head."""
 
-import argparse
-import json
+from __future__ import annotations
+
 import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # typing's, without importing it
 if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+    from typing import Any
+
     from penstock.base.settings import Settings
     from penstock.control.client import Address
 
@@ -22,7 +25,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def settings_of(args: argparse.Namespace) -> "Settings":
+def settings_of(args: argparse.Namespace) -> Settings:
     """The settings that hold for this command."""
     from penstock.base import settings
 
@@ -60,6 +63,8 @@ def intermix(parser: argparse.ArgumentParser) -> None:
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
+    import json
+
     json.dump(value, sys.stdout, indent=1, ensure_ascii=True)
     sys.stdout.write("\n")
 
@@ -83,7 +88,7 @@ def first_line(path: str) -> str:
         raise UsageError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error})") from error
 
 
-def controller_of(args: argparse.Namespace) -> "Address":
+def controller_of(args: argparse.Namespace) -> Address:
     """Which controller the settings name."""
     from penstock.control.client import Address
 
