@@ -59,11 +59,13 @@ class Site:
             "PENSTOCK_STATE_DIR": str(folder / "state"),
         }
 
-    def folder(self, name: str, stripes: int) -> Path:
-        """A new folder whose files have so many stripes by default."""
+    def folder(
+        self, name: str, stripes: int, targets: Sequence[int] = (), stripe_bytes: int = STRIPE_BYTES
+    ) -> Path:
+        """A new folder whose files have so many stripes by default, or lie on these targets."""
         path = self.top / name
         path.mkdir()
-        part = lov.template(stripes, STRIPE_BYTES)
+        part = lov.template(stripes, stripe_bytes, targets)
         os.setxattr(path, lov.XATTR, lov.encode(lov.Lov(parts=(part,))))
         return path
 
