@@ -313,7 +313,7 @@ def cards(facts: Facts) -> list[tuple[str, str, str]]:
         ("files", f"{total.files:,}", facts.pattern),
         (
             "metadata calls",
-            units.show_count(metadata),
+            f"{metadata:,}",
             ", ".join(visible(op.name) for op in facts.metadata[:3]),
         ),
     ]
