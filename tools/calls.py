@@ -231,10 +231,17 @@ def make_originals(table: Table) -> str:
     lines = [head("libc's functions, by name") + "#pragma once", "struct penstock_originals {"]
     lines += [f"  {call.declared(f'(*{call.symbol})')};" for call in table.calls]
     lines += ["};", f"enum {{ PENSTOCK_CALLS = {len(table.calls)} }};"]
-    lines.append("#define PENSTOCK_CALL_TABLE \\")
+    lines.append(
+        "/* All names in one text, and where each begins: pointers would cost each process a page. */"
+    )
+    lines.append("#define PENSTOCK_CALL_NAMES \\")
+    lines += [f'  "{call.symbol}\\0" \\' for call in table.calls]
+    lines += ["", "#define PENSTOCK_CALL_TABLE \\"]
+    at = 0
     for call in table.calls:
         kind = "POINTER" if call.type.endswith("*") else "NUMBER"
-        lines.append(f'  PENSTOCK_CALL("{call.symbol}", 0x{gnu_hash(call.symbol):08x}u, {kind}) \\')
+        lines.append(f"  PENSTOCK_CALL({at}, 0x{gnu_hash(call.symbol):08x}u, {kind}) \\")
+        at += len(call.symbol) + 1
     return "\n".join(lines) + "\n\n"
 
 
@@ -307,10 +314,10 @@ def is_quick(call: Call) -> bool:
     return call.shape in ("read", "write") and "count" in call.names and not call.keys
 
 
-def tries_again(call: Call, known: str) -> list[str]:
-    """A failed write is made once more where a stage has mended what was wrong."""
+def tries_again(call: Call) -> list[str]:
+    """A failed write is made once more where a stage has mended what was wrong (none such is on the short way)."""
     return [
-        f"if (PENSTOCK_UNLIKELY(result == -1) && penstock_again({known}, fd))",
+        "if (PENSTOCK_UNLIKELY(result == -1) && penstock_again(&call, fd))",
         f"  result = penstock_real.{call.symbol}({call.arguments});",
     ]
 
@@ -325,7 +332,6 @@ def make_quick(call: Call) -> str:
         "  if (!penstock_quick(entry, count))",
         f"    return seen_{call.symbol}({call.arguments});",
         f"  {call.type} result = penstock_real.{call.symbol}({call.arguments});",
-        *([f"  {line}" for line in tries_again(call, "NULL")] if call.shape == "write" else []),
         f"  result = ({call.type}){moved}(entry, count, {offset}, result);",
         "  penstock_quick_done();",
         "  return result;",
@@ -356,7 +362,7 @@ def closes(call: Call) -> list[str]:
     gap = "" if call.type.endswith("*") else " "
     lines = ["  penstock_thread.inside = 0;"] if "calls-back" in call.flags else []
     lines.append(f"  {call.type}{gap}result = {real};")
-    lines += [f"  {line}" for line in tries_again(call, "&call")] if call.shape == "write" else []
+    lines += [f"  {line}" for line in tries_again(call)] if call.shape == "write" else []
     if "iov" in call.names:
         lines += ["  if (result >= 0)", "    call.asked = penstock_iov_bytes(iov, iovcnt);"]
     return [*lines, f"  penstock_after(&call, {number}, {failed(call)});", "  return result;"]

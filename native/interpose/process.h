@@ -63,7 +63,7 @@ static inline void penstock_begun(void) {
     penstock_begin();
 }
 
-/* The rare cases of penstock_watching(). */
+/* The rare cases of what every wrapper begins with (wrap.c). */
 bool penstock_begin_late(void);
 bool penstock_new_process(void);
 bool penstock_is_nested(uintptr_t frame);

@@ -17,11 +17,12 @@ struct penstock_originals penstock_real;
 
 enum kind { NUMBER, POINTER };
 struct wanted {
-  const char *name;
   uint32_t hash;
+  uint16_t name; /* where it begins in `names` */
   uint8_t kind;
 };
-#define PENSTOCK_CALL(name, hash, kind) {name, hash, kind},
+static const char names[] = PENSTOCK_CALL_NAMES;
+#define PENSTOCK_CALL(name, hash, kind) {hash, name, kind},
 static const struct wanted wanted[PENSTOCK_CALLS] = {PENSTOCK_CALL_TABLE};
 _Static_assert(sizeof penstock_real == PENSTOCK_CALLS * sizeof(void *), "one pointer a call");
 
@@ -80,7 +81,7 @@ static bool read_library(const struct dl_phdr_info *info, struct library *librar
 /* Where the symbol is, if it is this call's; *hidden when it is an old version that linkers do not see. */
 static void *match(const struct library *library, uint32_t i, const struct wanted *call, void **hidden) {
   const ElfW(Sym) *symbol = &library->symbols[i];
-  if (symbol->st_shndx == SHN_UNDEF || !symbol->st_value || strcmp(library->strings + symbol->st_name, call->name))
+  if (symbol->st_shndx == SHN_UNDEF || !symbol->st_value || strcmp(library->strings + symbol->st_name, names + call->name))
     return NULL;
   void *at = (void *)(library->base + symbol->st_value);
   if (ELF64_ST_TYPE(symbol->st_info) == STT_GNU_IFUNC)

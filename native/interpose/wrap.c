@@ -15,6 +15,76 @@ uint64_t penstock_now_ns(void) {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* ---- what every wrapper begins with: not inline, for there are hundreds of them ---- */
+
+/* The stages that want to see calls now; 0: pass on. */
+static inline uint32_t watching(const void *frame) {
+  if (PENSTOCK_UNLIKELY(!penstock_here.control) && !penstock_begin_late())
+    return 0;
+  uint32_t stages = __atomic_load_n(&penstock_here.control->stages, __ATOMIC_RELAXED) & penstock_stages_built;
+  if (PENSTOCK_UNLIKELY(!stages))
+    return 0;
+  if (PENSTOCK_UNLIKELY(atomic_load_explicit(penstock_process.alive, memory_order_acquire) != 1) &&
+      !penstock_new_process())
+    return 0;
+  if (PENSTOCK_UNLIKELY(penstock_thread.inside | penstock_thread.vforks) && penstock_is_nested((uintptr_t)frame))
+    return 0;
+  return stages;
+}
+
+bool penstock_enter_fd(struct penstock_call *call, uint8_t op, uint8_t does, int fd) {
+  uint32_t stages = watching(call);
+  if (!stages)
+    return false;
+  struct penstock_fd *entry = (unsigned)fd < PENSTOCK_FDS ? &penstock_fds[fd] : NULL;
+  if (PENSTOCK_UNLIKELY(!entry || !entry->known))
+    entry = penstock_fd_look(fd);
+  if (!entry || !entry->under)
+    return false;
+  *call = (struct penstock_call){
+    .op = op, .does = does, .under = entry->under, .fd = fd, .fd2 = -1, .entry = entry, .stages = stages};
+  return true;
+}
+
+bool penstock_enter_two(struct penstock_call *call, uint8_t op, int fd, int fd2) {
+  if (penstock_ignored(fd) && penstock_ignored(fd2))
+    return false;
+  bool from = !penstock_ignored(fd) && penstock_enter_fd(call, op, PENSTOCK_DOES_READ, fd);
+  struct penstock_call to;
+  if (penstock_ignored(fd2) || !penstock_enter_fd(&to, op, PENSTOCK_DOES_WRITE, fd2))
+    return from;
+  if (!from) {
+    *call = to;
+    return true;
+  }
+  call->does |= PENSTOCK_DOES_WRITE;
+  call->under |= to.under;
+  call->fd2 = fd2;
+  call->entry2 = to.entry;
+  return true;
+}
+
+bool penstock_enter_paths(struct penstock_call *call, uint8_t op, uint8_t does, int dirfd, const char *path, int dirfd2,
+                          const char *path2) {
+  uint32_t stages = watching(call);
+  if (!stages)
+    return false;
+  *call = (struct penstock_call){.op = op,
+                                 .does = does,
+                                 .fd = -1,
+                                 .fd2 = -1,
+                                 .stages = stages,
+                                 .dirfd = dirfd,
+                                 .given = path,
+                                 .dirfd2 = dirfd2,
+                                 .given2 = path2};
+  return true;
+}
+
+bool penstock_enter_path(struct penstock_call *call, uint8_t op, uint8_t does, int dirfd, const char *path) {
+  return penstock_enter_paths(call, op, does, dirfd, path, -1, NULL);
+}
+
 uint64_t penstock_iov_bytes(const struct iovec *iov, int count) {
   uint64_t sum = 0;
   for (int i = 0; i < count && i < IOV_MAX; i++)

@@ -23,21 +23,6 @@ static inline bool penstock_ignored(int fd) {
   return PENSTOCK_LIKELY((unsigned)fd < PENSTOCK_FDS && penstock_fds[fd].known == 1 && penstock_fds[fd].under == 0);
 }
 
-/* The stages that want to see calls now; 0: pass on. */
-static inline uint32_t penstock_watching(const void *frame) {
-  if (PENSTOCK_UNLIKELY(!penstock_here.control) && !penstock_begin_late())
-    return 0;
-  uint32_t stages = __atomic_load_n(&penstock_here.control->stages, __ATOMIC_RELAXED) & penstock_stages_built;
-  if (PENSTOCK_UNLIKELY(!stages))
-    return 0;
-  if (PENSTOCK_UNLIKELY(atomic_load_explicit(penstock_process.alive, memory_order_acquire) != 1) &&
-      !penstock_new_process())
-    return 0;
-  if (PENSTOCK_UNLIKELY(penstock_thread.inside | penstock_thread.vforks) && penstock_is_nested((uintptr_t)frame))
-    return 0;
-  return stages;
-}
-
 /* A call on a descriptor under control that only needs counting: nothing but `record` is active, and that has all it needs
    (stages/record.h).  True: the thread is inside until penstock_quick_done(). */
 static inline bool penstock_quick(const struct penstock_fd *entry, uint64_t asked) {
@@ -56,60 +41,14 @@ static inline void penstock_quick_done(void) { penstock_thread.inside = 0; }
 /* In a vfork child no books are kept: they are its parent's. */
 static inline bool penstock_keeps_books(void) { return !penstock_thread.vforks; }
 
-/* Each starts a call; false: pass it on.  The descriptor's own: */
-static inline bool penstock_enter_fd(struct penstock_call *call, uint8_t op, uint8_t does, int fd) {
-  uint32_t stages = penstock_watching(call);
-  if (!stages)
-    return false;
-  struct penstock_fd *entry = (unsigned)fd < PENSTOCK_FDS ? &penstock_fds[fd] : NULL;
-  if (PENSTOCK_UNLIKELY(!entry || !entry->known))
-    entry = penstock_fd_look(fd);
-  if (!entry || !entry->under)
-    return false;
-  *call = (struct penstock_call){
-    .op = op, .does = does, .under = entry->under, .fd = fd, .fd2 = -1, .entry = entry, .stages = stages};
-  return true;
-}
-
+/* Each starts a call; false: pass it on.  By a descriptor: */
+bool penstock_enter_fd(struct penstock_call *call, uint8_t op, uint8_t does, int fd);
 /* Bytes from fd to fd2: either may be under control. */
-static inline bool penstock_enter_two(struct penstock_call *call, uint8_t op, int fd, int fd2) {
-  if (penstock_ignored(fd) && penstock_ignored(fd2))
-    return false;
-  bool from = !penstock_ignored(fd) && penstock_enter_fd(call, op, PENSTOCK_DOES_READ, fd);
-  struct penstock_call to;
-  if (penstock_ignored(fd2) || !penstock_enter_fd(&to, op, PENSTOCK_DOES_WRITE, fd2))
-    return from;
-  if (!from) {
-    *call = to;
-    return true;
-  }
-  call->does |= PENSTOCK_DOES_WRITE;
-  call->under |= to.under;
-  call->fd2 = fd2;
-  call->entry2 = to.entry;
-  return true;
-}
-
-/* A path's; what it names is found out in before() or after(). */
-static inline bool penstock_enter_paths(struct penstock_call *call, uint8_t op, uint8_t does, int dirfd, const char *path,
-                                        int dirfd2, const char *path2) {
-  uint32_t stages = penstock_watching(call);
-  if (!stages)
-    return false;
-  *call = (struct penstock_call){.op = op,
-                                 .does = does,
-                                 .fd = -1,
-                                 .fd2 = -1,
-                                 .stages = stages,
-                                 .dirfd = dirfd,
-                                 .given = path,
-                                 .dirfd2 = dirfd2,
-                                 .given2 = path2};
-  return true;
-}
-static inline bool penstock_enter_path(struct penstock_call *call, uint8_t op, uint8_t does, int dirfd, const char *path) {
-  return penstock_enter_paths(call, op, does, dirfd, path, -1, NULL);
-}
+bool penstock_enter_two(struct penstock_call *call, uint8_t op, int fd, int fd2);
+/* By a path, or two; what they name is found out in before() or after(). */
+bool penstock_enter_path(struct penstock_call *call, uint8_t op, uint8_t does, int dirfd, const char *path);
+bool penstock_enter_paths(struct penstock_call *call, uint8_t op, uint8_t does, int dirfd, const char *path, int dirfd2,
+                          const char *path2);
 
 /* True: a stage answered; then penstock_answer() is what to return. */
 bool penstock_before(struct penstock_call *call);

@@ -25,7 +25,7 @@ enum {
   TIMED_FIRST = 16,
   THREADS_MAX = 64,
   LUCK_FIRST = 16,
-  CLOCK_EVERY = 16, /* a power of two */
+  CLOCK_EVERY = 64, /* a power of two */
   NAME_ROOM = PENSTOCK_TEXT_MAX,
 };
 

@@ -9,6 +9,7 @@
    file     open, write of 100 bytes, close of a new file in DIR
    spawn    start and exit of the program DIR with LD_PRELOAD=$PRELOAD (TURNS: how often)
    memory   Pss of this process in KiB after opening TURNS files in DIR, one after the other
+   ranks    the same, while RANKS - 1 others like it do as much and then wait: a node's ranks share a library's text
 
    With TURNS (of the others): so many turns in one go, for counting instructions. */
 #include <spawn.h>
@@ -16,7 +17,7 @@
 #include <sys/wait.h>
 #include "floor.h"
 
-enum { BATCHES = 400, FILE_BATCHES = 100, PER_BATCH = 64, SPAWNS = 25, BLOCK = 4096 };
+enum { BATCHES = 400, FILE_BATCHES = 100, PER_BATCH = 64, SPAWNS = 25, BLOCK = 4096, RANKS = 8 };
 
 extern char **environ;
 static char block[BLOCK], path[4096];
@@ -123,6 +124,34 @@ static double pss_kib(int files) {
   return kib;
 }
 
+/* Starts the others and waits until each has used its files; they end when `go` is closed. */
+static void start_ranks(char *self, char *turns, int go[2]) {
+  int done[2];
+  char *const words[] = {self, (char *)(uintptr_t)"rank", (char *)(uintptr_t)dir, turns, NULL}, ready;
+  posix_spawn_file_actions_t streams;
+  if (pipe(go) || pipe(done))
+    die("pipe");
+  posix_spawn_file_actions_init(&streams);
+  posix_spawn_file_actions_adddup2(&streams, go[0], 0);
+  posix_spawn_file_actions_adddup2(&streams, done[1], 1);
+  posix_spawn_file_actions_addclose(&streams, go[1]);
+  for (int i = 1; i < RANKS; i++)
+    if (posix_spawn(&(pid_t){0}, self, &streams, NULL, words, environ))
+      die(self);
+  for (int i = 1; i < RANKS; i++)
+    if (read(done[0], &ready, 1) != 1)
+      die("a rank");
+}
+
+static void wait_as_a_rank(int files) {
+  char end;
+  for (int i = 0; i < files; i++)
+    file(i);
+  remove_files(files);
+  if (write(1, "r", 1) != 1 || read(0, &end, 1) != 0)
+    die("rank");
+}
+
 static double timed(const char *cell, void (*turn)(int)) {
   static double v[BATCHES];
   int batches = turn == file ? FILE_BATCHES : BATCHES;
@@ -157,6 +186,19 @@ int main(int argc, char **argv) {
     return printf("%.1f\n", spawns(dir, turns ? turns : SPAWNS)) < 0;
   if (!strcmp(argv[1], "memory"))
     return printf("%.1f\n", pss_kib(turns)) < 0;
+  if (!strcmp(argv[1], "rank")) {
+    wait_as_a_rank(turns);
+    return 0;
+  }
+  if (!strcmp(argv[1], "ranks")) {
+    int go[2];
+    start_ranks(argv[0], argv[3], go);
+    printf("%.1f\n", pss_kib(turns));
+    close(go[1]);
+    while (wait(NULL) > 0)
+      ;
+    return 0;
+  }
   for (size_t i = 0; i < sizeof cells / sizeof *cells; i++)
     if (!strcmp(argv[1], cells[i].cell)) {
       if (!turns)
