@@ -36,6 +36,8 @@ docs: setup ## man pages and completions into build/, tables into the guides
 	$(PY) tools/man.py build/man
 	$(PY) tools/settings_doc.py
 	$(PY) tools/report_doc.py
+	$(PY) tools/board_doc.py --write
+	$(PY) tools/calls.py doc native/calls.def >docs/reference/calls.md
 	@mkdir -p build/completion
 	.venv/bin/penstock completion bash >build/completion/penstock
 	.venv/bin/penstock completion zsh >build/completion/_penstock
