@@ -115,7 +115,7 @@ def test_b05_board_deleted_while_a_program_runs(under: Any) -> None:
 def test_full_board_loses_files_and_says_so(under: Any) -> None:
     """Chunks run out, since nobody gives more room or takes back what the dead left."""
     board.delete(under.folder)
-    under.make(max_bytes=200_000)
+    under.make(max_bytes=600_000)
     done = under.python(WORK, env={"FILES": "2000"})
     assert done.stdout == "200000\n"
     seen = under.seen()
@@ -182,7 +182,7 @@ def test_b10_other_pid_and_mount_namespaces_share_the_board(under: Any) -> None:
 def test_chunks_of_the_dead_are_taken_again_once_freed(under: Any) -> None:
     """Trap B01 at the size of a job: more processes than chunks, harvested in between."""
     board.delete(under.folder)
-    under.make(max_bytes=200_000)
+    under.make(max_bytes=600_000)
     freed = ctypes.sizeof(board.Control)
     count = board.control(under.folder).chunk_count
     for turn in range(3 * count):
