@@ -173,9 +173,10 @@ def compare(watch: Watch, recorded: set[int]) -> list[Finding]:
     for exe in sorted({process.exe for process in ran if not process.preloaded}):
         facts = facts_of(exe, code=False) if exe else Facts(exe, unreadable=True)
         why = judge(facts, machine)[0]
-        # A process may be looked at before the library is in it, and may be recorded for what it was before exec.
+        # A process may be looked at before its libraries are there, and be recorded for what it was before exec.
         count = sum(
-            p.exe == exe and not p.preloaded and (why.level == FAIL or p.pid not in recorded) for p in ran
+            p.exe == exe and not p.preloaded and (why.level == FAIL or (p.loaded and p.pid not in recorded))
+            for p in ran
         )
         if not count:
             continue

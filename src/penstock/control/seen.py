@@ -258,6 +258,7 @@ class Watched:
     pid: int
     exe: str = ""
     preloaded: bool = False
+    loaded: bool = False  # libc is there, which comes after what is preloaded
     io_uring: bool = False
     read_bytes: int = 0  # as the kernel counts: all descriptors, all kinds of files
     written_bytes: int = 0
@@ -287,9 +288,9 @@ class Watch:
         try:
             exe = str((folder / "exe").readlink())
             process = self.seen.setdefault((pid, exe), Watched(pid, exe))
-            process.preloaded = process.preloaded or self.library in (folder / "maps").read_text(
-                "utf-8", "replace"
-            )
+            maps = (folder / "maps").read_text("utf-8", "replace")
+            process.preloaded = process.preloaded or self.library in maps
+            process.loaded = process.loaded or "/libc.so" in maps or "/libc-" in maps
             counts = dict(line.split(": ") for line in (folder / "io").read_text().splitlines())
             process.read_bytes = int(counts["rchar"])
             process.written_bytes = int(counts["wchar"])
