@@ -110,6 +110,13 @@ def _list(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _share(value: Any) -> float:
+    text = str(value).strip()
+    if not re.fullmatch(r"\d{1,3}(\.\d+)?\s*%", text, re.ASCII) or float(text.rstrip("% ")) > 100:
+        raise UsageError(f"{value!r} is not a share; write it like 70%")
+    return float(text.rstrip("% ")) / 100
+
+
 def choice(*words: str) -> Type:
     """One of a few words."""
 
@@ -128,6 +135,7 @@ SIZE = Type("size", _measure(units.parse_size), units.exact_size)
 DURATION = Type("time", _measure(units.parse_duration), units.exact_duration)
 RATE = Type("rate", _measure(units.parse_rate), units.exact_rate)
 PATH = Type("absolute path", _path, str)
+SHARE = Type("share", _share, lambda value: f"{100 * value:g}%")
 LIST = Type("list of texts", _list, ":".join)
 
 
@@ -278,6 +286,23 @@ SCHEMA = (
         "4MiB",
         "Shared memory between a run and its catalog's helper. What does not fit while the helper is behind is "
         "found by a scan of its folder.",
+        "tune.mode",
+        choice("observe", "advise", "apply"),
+        "observe",
+        "What becomes of the choices: nothing, shown, or given to new files (`penstock run --tune` applies them in "
+        "that run).",
+    ),
+    Setting(
+        "tune.policy",
+        choice("gauss", "dca", "dca-printed", "tapp", "fixed", "default"),
+        "gauss",
+        "How stripe counts and sizes are chosen: a Gaussian process, DCA-IO as meant or as printed, TAPP-IO, none.",
+    ),
+    Setting(
+        "tune.budget", WHOLE, "20", "How many runs of a program may try a layout that is not the best known."
+    ),
+    Setting(
+        "tune.safety", SHARE, "90%", "No layout is tried that may be slower than this share of the default."
     ),
     Setting(
         "place.wait",

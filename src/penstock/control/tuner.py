@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stripe counts and sizes for a program's next run: gathers what the policy needs, keeps what people said of it.
+
+What people said (pins, modes, what is to be forgotten) and the load at the start of tuned runs stand in `tune.json` in
+the state folder; everything else is in the history, so any choice can be made again from the record.
+
+Invariants:
+1. The file is replaced whole; one that cannot be read counts as empty, and that is said.
+2. A pin goes before the policy; `forget` hides runs that began before it from tuning, not from the history.
+"""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.base.errors import DeniedError
+from penstock.base.settings import Settings
+from penstock.policy.placing.contract import Expected, Situation
+from penstock.policy.tuning import decide_after
+from penstock.policy.tuning.contract import (
+    Context,
+    Decision,
+    Fleet,
+    Grid,
+    Layout,
+    Observation,
+    Other,
+    Sample,
+    TuneSettings,
+)
+from penstock.policy.tuning.prior import fit
+from penstock.runs import learned, merge, tuned
+from penstock.runs.history import History
+
+RUNS_MAX = 60
+OTHERS_MAX = 150
+LOADS_MAX = 2000
+FREEZE_GAIN = 0.02
+
+
+class Said(msgspec.Struct):
+    """What people said of one program."""
+
+    pin: tuple[int, int] | None = None  # stripe count and size
+    mode: str = ""
+    since_ns: int = 0
+
+
+class Words(msgspec.Struct):
+    """All of tune.json."""
+
+    programs: dict[str, Said] = {}
+    loads: dict[str, float] = {}  # by run
+    version: int = 1
+
+
+def words(path: Path, note: Callable[[str], None]) -> Words:
+    """What was said so far."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Words)
+    except FileNotFoundError:
+        return Words()
+    except (OSError, msgspec.DecodeError) as error:
+        note(f"{path} cannot be read ({error}); tuning goes on as if nothing had been said")
+        return Words()
+
+
+def say(path: Path, held: Words) -> None:
+    """Keep it, whole."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        aside = path.with_suffix(".new")
+        with open(aside, "wb") as out:  # noqa: PTH123 - a path would not be shorter
+            out.write(json.dumps(msgspec.to_builtins(held), indent=1).encode())
+            out.flush()
+            os.fsync(out.fileno())
+        aside.rename(path)
+    except OSError as error:
+        raise DeniedError(f"{path} cannot be written ({error.strerror}); mend its rights") from error
+
+
+def path_of(state_dir: Path) -> Path:
+    return state_dir / "tune.json"
+
+
+def remember_load(path: Path, run: str, load: float, note: Callable[[str], None]) -> None:
+    """How busy the targets were when a tuned run began; the last few thousand are kept."""
+    held = words(path, note)
+    held.loads[run] = load
+    for old in list(held.loads)[:-LOADS_MAX]:
+        del held.loads[old]
+    say(path, held)
+
+
+def settings_of(held: Settings) -> TuneSettings:
+    return TuneSettings(safety=held["tune.safety"], budget=held["tune.budget"], freeze_gain=FREEZE_GAIN)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A program as tuning sees it."""
+
+    program: str
+    summaries: tuple[merge.Summary, ...]  # oldest first
+    samples: tuple[Sample, ...]
+    context: Context
+
+
+def known(history: History, program: str, held: Words) -> Known:
+    """Its samples, oldest first, from runs that were not forgotten."""
+    found = learned.runs_of(history, program, RUNS_MAX)
+    name = found[0].program
+    since_ns = held.programs.get(name, Said()).since_ns
+    summaries = [s for s in found if s.start_ns >= since_ns and s.bytes_written > 0][::-1]
+    samples: list[Sample] = []
+    context = Context()
+    for s in summaries:
+        run = history.load(s)
+        samples += tuned.samples_of(run, s, held.loads.get(s.id, 0.0))
+        if learned.sound(s):
+            context = tuned.context_of(run)
+    return Known(name, tuple(summaries), tuple(samples), context)
+
+
+def others(history: History, program: str, grid: Grid) -> tuple[list[Other], Fleet | None]:
+    """What other programs showed, each against its own default; and what all of them teach together."""
+    by_program: dict[str, list[Sample]] = {}
+    for s in [s for s in history.summaries if s.program != program and learned.sound(s)][:OTHERS_MAX]:
+        by_program.setdefault(s.program, []).extend(tuned.samples_of(history.load(s), s))
+    return compared(by_program.values(), grid)
+
+
+def compared(programs: Any, grid: Grid) -> tuple[list[Other], Fleet | None]:
+    """Samples of programs as multiples of what each did with the default."""
+    import numpy as np
+
+    found: list[Other] = []
+    rows: list[tuple[Context, Grid, int, float]] = []
+    explored = 0
+    for samples in programs:
+        usual = [s.rate_bytes_per_s for s in samples if s.layout == grid.default]
+        base = float(np.median(usual)) if usual else None
+        for s in samples:
+            ratio = float(np.log(s.rate_bytes_per_s / base)) if base else None
+            found.append(Other(s.layout, s.context, s.rate_bytes_per_s, ratio))
+            if ratio is not None and s.layout != grid.default:
+                rows.append((s.context, grid, grid.nearest(s.layout.count, s.layout.size_bytes), ratio))
+        explored += len({s.layout for s in samples}) > 1 and base is not None
+    return found, fit(rows, explored)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the next run's layout is, and who says so."""
+
+    decision: Decision
+    mode: str
+    pinned: bool
+    seen: Observation
+
+
+def choose(
+    history: History, held: Settings, said: Words, program: Known, targets: int, default: Layout
+) -> Choice:
+    """The layout of a program's next run."""
+    grid = Grid(max(targets, 1), default)
+    rest, fleet = others(history, program.program, grid)
+    seen = Observation(grid, program.context, program.samples, rest, fleet)
+    own = said.programs.get(program.program, Said())
+    mode = own.mode or held["tune.mode"]
+    decision = decide_after(held["tune.policy"], seen, settings_of(held))
+    if own.pin is not None:
+        pin = Layout(*own.pin)
+        return Choice(replace(decision, layout=pin, explores=False, why="pinned"), mode, True, seen)
+    return Choice(decision, mode, False, seen)
+
+
+def explained(choice: Choice, held: Settings, run: str) -> tuple[Decision, list[Sample]]:
+    """The choice as it stood before a run, made again from what was recorded until then."""
+    before: list[Sample] = []
+    for s in choice.seen.samples:
+        if s.run == run:
+            break
+        before.append(s)
+    seen = replace(choice.seen, samples=before)
+    return decide_after(held["tune.policy"], seen, settings_of(held)), before
+
+
+def places_seen(history: History, program: Known) -> int:
+    """How many targets there are at least, by the records of this program's last runs."""
+    most = 0
+    for s in program.summaries[-3:]:
+        for node in history.load(s).nodes:
+            for row in node.files:
+                if row.layout is not None:
+                    most = max(
+                        [most, row.layout.stripe_count, *(t + 1 for t in row.layout.targets if t < 1 << 16)]
+                    )
+    return max(most, 1)
+
+
+def apply(
+    history: History,
+    held: Settings,
+    program: str,
+    expected: Sequence[Expected],
+    situation: Situation,
+) -> tuple[list[Expected], str]:
+    """What `penstock run --tune` does to the files that a run is expected to create, and a sentence on it.
+
+    A program that never ran has the default in its first run: the rest is measured against that.
+    """
+    if not any(s.program == program for s in history.summaries):
+        return list(expected), "first run: the default layout, to measure the others against"
+    said = words(path_of(held.state_dir), history.note)
+    able = max(sum(t.usable for t in situation.targets), 1)
+    count = able if situation.default_count < 0 else max(situation.default_count, 1)
+    default = Layout(count, situation.default_size_bytes or 1 << 20)
+    choice = choose(history, held, said, known(history, program, said), able, default)
+    found = to_expected(choice, expected)
+    return found, found[0].why if found else choice.decision.why
+
+
+def to_expected(choice: Choice, expected: Sequence[Expected]) -> list[Expected]:
+    """The files with the layout that was chosen.  Small ones are left to the plan, which leaves them stock."""
+    d = choice.decision
+    better = choice.pinned or d.ratio_low > 1
+    why = f"{d.layout.count} stripes of {d.layout.size_bytes >> 10} KiB: {d.why}"
+    return [
+        replace(
+            e, stripe_count=d.layout.count, stripe_size_bytes=d.layout.size_bytes, gain_known=better, why=why
+        )
+        for e in expected
+    ]
+
+
+def load_of(situation: Situation) -> float:
+    """The share of all targets that is in use now."""
+    able = [t.busy for t in situation.targets if t.usable]
+    return min(sum(able) / len(able), 0.95) if able else 0.0

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The default policy: a Gaussian process over log2 of count and size, expected improvement, and safety.
+
+The process is over the logarithm of the rate, so that halves and doubles weigh the same; its mean is the prior
+(prior.py), its level unknown.  Samples of another kind of run (other input, other number of processes) count by
+how alike they are.  A sample far from what the others say counts less; when the last three all say that the
+surface has changed, what is older counts less.
+
+The first run is the default, the second the prior's best, if it is safe.  Then what promises most is tried, as long as
+the budget lasts and some gain is to be expected; no layout is tried whose cautious estimate is below 0.9 of the
+default's.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from penstock.policy.placing.contract import Floats, Ints
+from penstock.policy.tuning.contract import (
+    Context,
+    Decision,
+    Grid,
+    Law,
+    Observation,
+    Policy,
+    Sample,
+    State,
+    TuneSettings,
+    lessons,
+    quiet_rate,
+)
+from penstock.policy.tuning.prior import alike, prior_of
+
+LENGTHS = np.array([2.0, 3.0])
+LEVEL = 25.0  # variance of the unknown level: any
+OUTLIER = 1.5
+CHANGED = 2.0
+REPEATS = 6  # so many degrees of freedom has the assumed noise against the job's own repeats
+SAMPLES_MAX = 120
+WIDER = ((1.0, 0.0), (2.0, 0.5), (4.0, 1.0))  # times the assumed amplitude, and how much that is doubted
+
+
+@lru_cache(maxsize=32)
+def _kernel(grid: Grid) -> Floats:
+    away = (grid.x[:, None] - grid.x[None]) / LENGTHS
+    kernel: Floats = np.exp(-0.5 * (away**2).sum(2))
+    return kernel
+
+
+class Posterior:
+    """Mean and covariance of every layout, given samples."""
+
+    def __init__(self, seen: Observation, settings: TuneSettings) -> None:
+        self.grid = seen.grid
+        self.start, amplitude, self.source = prior_of(seen, settings)
+        self.amplitude = amplitude
+        self.from_fleet = seen.fleet is not None and seen.fleet.jobs >= settings.fleet_from
+        self.kernel = amplitude**2 * _kernel(seen.grid)
+        self.used = lessons(seen.samples)[-SAMPLES_MAX:]
+        self.at: Ints = np.array(
+            [seen.grid.nearest(s.layout.count, s.layout.size_bytes) for s in self.used], dtype=np.int64
+        )
+        self.y = np.log([quiet_rate(s) for s in self.used]) if self.used else np.zeros(0)
+        self.noise = settings.noise
+        self.likeness = _likeness(seen.context, self.used)
+        self.mean, self.cov = self.start, self.kernel
+        if self.used:
+            self.noise = self._own_noise(settings.noise)
+            self._learn()
+
+    def _own_noise(self, assumed: float) -> float:
+        """From repeats of one layout, as far as there are any."""
+        squares, free = REPEATS * assumed**2, float(REPEATS)
+        for index in np.unique(self.at):
+            own = self.y[self.at == index]
+            if len(own) > 1:
+                squares += float(np.minimum((own - np.median(own)) ** 2, (3 * assumed) ** 2).sum())
+                free += len(own) - 1
+        return math.sqrt(squares / free)
+
+    def _learn(self) -> None:
+        weight = np.full(len(self.used), self.noise**2) / np.maximum(self.likeness, 0.02)
+        if len(np.unique(self.at)) > 1:
+            self.kernel = self._widened(weight) ** 2 * _kernel(self.grid)
+        self._solve(weight)
+        rest = (self.y - self.mean[self.at]) / self.noise
+        far = np.abs(rest) > OUTLIER
+        weight = np.where(far & (len(rest) > 2), weight * (rest / OUTLIER) ** 2, weight)
+        if len(rest) >= 6 and abs(float(rest[-3:].mean())) > CHANGED:
+            weight[:-3] *= 10
+            weight[-3:] = self.noise**2
+        self._solve(weight)
+
+    def _widened(self, variance: Floats) -> float:
+        """How far layouts differ from the prior: as assumed, or more where the samples say so."""
+        z = self.y - self.start[self.at]
+        unit = _kernel(self.grid)[np.ix_(self.at, self.at)]
+        best, held = -math.inf, self.amplitude
+        for factor, doubt in WIDER:
+            amplitude = self.amplitude * factor
+            inner = amplitude**2 * unit + np.diag(variance) + LEVEL
+            lower = np.linalg.cholesky(inner)
+            part = np.linalg.solve(lower, z)
+            likely = -0.5 * float(part @ part) - float(np.log(np.diag(lower)).sum()) - doubt
+            if likely > best:
+                best, held = likely, amplitude
+        return held
+
+    def _solve(self, variance: Floats) -> None:
+        z = self.y - self.start[self.at]
+        inner = self.kernel[np.ix_(self.at, self.at)] + np.diag(variance) + LEVEL
+        cross = self.kernel[:, self.at] + LEVEL
+        gain = np.linalg.solve(inner, cross.T).T
+        self.mean = self.start + gain @ z
+        self.cov = self.kernel + LEVEL - gain @ cross.T
+
+    def over_default(self) -> tuple[Floats, Floats]:
+        """Log of the rate over the default's, and its standard deviation."""
+        d = self.grid.default_index
+        variance = np.diag(self.cov) + self.cov[d, d] - 2 * self.cov[:, d]
+        return self.mean - self.mean[d], np.sqrt(np.maximum(variance, 1e-12))
+
+    def improvement(self) -> Floats:
+        """Expected improvement over the best of what was tried."""
+        best = max(self.mean[self.at]) if len(self.at) else float(self.mean.max())
+        sd = np.sqrt(np.maximum(np.diag(self.cov), 1e-12))
+        u = (self.mean - best) / sd
+        below = 0.5 * (1 + np.tanh(0.7979 * (u + 0.0447 * u**3)))  # the normal distribution, near enough
+        found: Floats = sd * (np.exp(-u * u / 2) / 2.5066 + u * below)
+        return found
+
+
+def _likeness(context: Context, samples: Sequence[Sample]) -> Floats:
+    known: dict[int, float] = {}
+    for s in samples:
+        if id(s.context) not in known:
+            known[id(s.context)] = 1.0 if s.context == context else alike(context, s.context)
+    return np.array([known[id(s.context)] for s in samples])
+
+
+def decide(seen: Observation, settings: TuneSettings, state: State = None) -> tuple[Decision, State]:
+    """The layout of the next run.  The state counts the runs that explored."""
+    explored = int(state or 0)
+    p = Posterior(seen, settings)
+    ratio, sd = p.over_default()
+    default = seen.grid.default_index
+    best = int(np.argmax(p.mean))
+    caution = settings.caution if p.from_fleet else settings.caution_alone
+    low = ratio - caution * sd
+    safe = low >= math.log(settings.safety)
+    safe[default] = True
+    if not p.used:
+        return _said(
+            p,
+            ratio,
+            low,
+            default,
+            default,
+            False,
+            "the first run is the default: the rest is measured against it",
+        ), explored
+    if len(p.used) == 1:  # the second run goes where the prior points, on its mean alone
+        safe = ratio >= math.log(settings.safety)
+        promising = int(np.argmax(np.where(safe, p.mean, -np.inf)))
+        return _said(p, ratio, low, promising, best, False, "second run: the best by the prior"), explored
+    value = np.where(safe, p.improvement(), -np.inf)
+    promising = int(np.argmax(value))
+    steady = int(np.argmax(np.where(safe, p.mean, -np.inf)))
+    tried = bool((p.at == promising).any())
+    if explored >= settings.budget:
+        return _said(
+            p, ratio, low, steady, best, False, f"the budget of {settings.budget} exploring runs is spent"
+        ), explored
+    if float(value[promising]) < settings.freeze_gain:
+        return _said(
+            p, ratio, low, steady, best, False, f"no layout promises {settings.freeze_gain:.0%} more"
+        ), explored
+    why = "what promises most" if tried else "not tried yet, promises most"
+    explores = promising != steady
+    return _said(p, ratio, low, promising, best, explores, why), explored + explores
+
+
+def _said(
+    p: Posterior, ratio: Floats, low: Floats, chosen: int, best: int, explores: bool, why: str
+) -> Decision:
+    layouts = p.grid.layouts
+    order = np.argsort(-p.mean)[:5].tolist()
+    text = (
+        f"{why}; {len(p.used)} sample{'s' * (len(p.used) != 1)}, prior from {p.source}, noise {p.noise:.2f}"
+    )
+    return Decision(
+        layouts[chosen],
+        layouts[best],
+        explores,
+        float(np.exp(ratio[chosen])),
+        float(np.exp(low[chosen])),
+        text,
+        tuple((layouts[i], float(np.exp(ratio[i])), float(np.exp(low[i]))) for i in order),
+    )
+
+
+def decide_several(
+    seen: Observation, settings: TuneSettings, state: State, groups: int
+) -> tuple[list[Decision], State]:
+    """Layouts for several groups of files of one run: each as if the ones before had turned out as expected."""
+    decisions: list[Decision] = []
+    imagined = list(seen.samples)
+    for _ in range(max(groups, 1)):
+        decision, state = decide(replace(seen, samples=imagined), settings, state)
+        decisions.append(decision)
+        p = Posterior(replace(seen, samples=imagined), settings)
+        if not p.used:
+            break
+        index = seen.grid.layouts.index(decision.layout)
+        imagined.append(Sample(decision.layout, float(np.exp(min(p.mean[index], 40.0))), seen.context))
+    return decisions, state
+
+
+GAUSS = Policy("gauss", Law.LEGAL | Law.SAFE | Law.STEADY | Law.FIRST, decide)
