@@ -286,6 +286,8 @@ SCHEMA = (
         "4MiB",
         "Shared memory between a run and its catalog's helper. What does not fit while the helper is behind is "
         "found by a scan of its folder.",
+    ),
+    Setting(
         "tune.mode",
         choice("observe", "advise", "apply"),
         "observe",

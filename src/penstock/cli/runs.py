@@ -6,6 +6,8 @@ penstock runs --program ior --since 7d
 penstock runs show 3f2a9c41
 penstock runs forget --dry-run
 penstock runs collect
+penstock runs import darshan /logs/2026/11
+penstock runs stats
 """
 
 import argparse
@@ -13,7 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import _common
+from penstock.cli import _common, _runs_more
 
 if TYPE_CHECKING:
     from penstock.runs.history import History
@@ -37,6 +39,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     forget.add_argument("which", metavar="RUN", nargs="*", help="the start of its id, or its job's id")
     forget.add_argument("-n", "--dry-run", action="store_true", help="only say what would go")
     _common.add_settings(forget)
+    _runs_more.register(rows)
     collect = rows.add_parser("collect", help="bring in what killed collectors left in shared memory")
     collect.add_argument("--json", action="store_true", help="as one JSON document")
     _common.add_settings(collect)
@@ -67,6 +70,10 @@ def run(args: argparse.Namespace) -> int:
 
     if args.what == "collect":
         return _collect(args)
+    if args.what == "import":
+        return _runs_more.bring_in(args)
+    if args.what == "stats":
+        return _runs_more.stats(args)
     history = History(_common.settings_of(args), _common.note, show_progress)
     if args.what == "show":
         return _show(history, args)

@@ -51,6 +51,13 @@ def _rank(row: record.File, node: record.Node) -> int:
     return process.rank if process is not None else -1
 
 
+def _writers(rows: Sequence[tuple[record.File, int]]) -> int:
+    """How many wrote a file; a row without a rank that has a communicator stands for all of it."""
+    seen = {(row.pid, rank) for row, rank in rows if row.bytes_written > 0}
+    whole = max((row.mpi_ranks for row, rank in rows if rank < 0), default=0)
+    return max(len(seen), whole, 1)
+
+
 def files_of(run: merge.Run) -> RunFiles:
     """What a run wrote, by name."""
     held: dict[bytes, list[tuple[record.File, int]]] = {}
@@ -68,7 +75,7 @@ def files_of(run: merge.Run) -> RunFiles:
                 path,
                 min(written, highest) if highest > 0 else written,
                 ranks[0] if ranks else -1,
-                len({(row.pid, rank) for row, rank in rows if row.bytes_written > 0}) or 1,
+                _writers(rows),
                 max(row.mpi_ranks for row, _ in rows),
                 min(row.first_ns for row, _ in rows),
             )
@@ -76,4 +83,7 @@ def files_of(run: merge.Run) -> RunFiles:
     files.sort(key=lambda f: (f.order, f.name))
     ranks_seen = max(run.expected_ranks, len(run.ranks), 0)
     processes = sum(len(node.processes) for node in run.nodes)
-    return RunFiles(tuple(files), ranks_seen or processes, run.begin.job.encode("utf-8", "surrogateescape"))
+    largest = max((p.mpi_largest for node in run.nodes for p in node.processes), default=0)
+    return RunFiles(
+        tuple(files), max(ranks_seen, largest) or processes, run.begin.job.encode("utf-8", "surrogateescape")
+    )

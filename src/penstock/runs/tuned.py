@@ -31,6 +31,7 @@ def context_of(run: merge.Run) -> Context:
     shared = sum(f.bytes for f in files if f.writers > 1)
     total = sum(f.bytes for f in files)
     writers: set[tuple[str, int]] = set()
+    together = max((f.writers for f in files), default=1)
     requests: Counter[int] = Counter()
     for node in run.nodes:
         for row in node.files:
@@ -39,7 +40,9 @@ def context_of(run: merge.Run) -> Context:
                 for size, count in row.common_sizes:
                     requests[size] += size * count
     usual = requests.most_common(1)[0][0] if requests else 1 << 20
-    return Context(max(len(writers), 1), shared * 2 > total, float(max(total, 1)), float(max(usual, 1)))
+    return Context(
+        max(len(writers), together), shared * 2 > total, float(max(total, 1)), float(max(usual, 1))
+    )
 
 
 def samples_of(run: merge.Run, summary: merge.Summary, load: float = 0.0) -> list[Sample]:
