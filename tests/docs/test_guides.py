@@ -22,10 +22,12 @@ RUN = (
     "history.md",
     "place.md",
     "policies.md",
+    "predict.md",
     "replay.md",
     "report.md",
     "run.md",
     "settings.md",
+    "tune.md",
 )
 
 

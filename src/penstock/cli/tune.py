@@ -103,7 +103,9 @@ def _choice(history: History, held: Settings, args: argparse.Namespace, name: st
 
     said = tuner.words(tuner.path_of(held.state_dir), _common.note)
     known = tuner.known(history, name, said)
-    targets, default = tuner.places_seen(history, known), Layout(1, 1 << 20)
+    # What a program's first run had is its default, as far as the record tells.
+    first = known.samples[0].layout if known.samples else Layout(1, 1 << 20)
+    targets, default = tuner.places_seen(history, known), first
     if args.mount:
         targets, default = _of_mount(args.mount)
     return tuner.choose(history, held, said, known, args.targets or targets, default), known

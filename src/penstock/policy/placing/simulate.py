@@ -140,14 +140,19 @@ class What:
     seed: int = 1
     error: float = 0.0  # of predicted sizes, lognormal
     widen: int = 0
+    together: bool = False  # the jobs are planned as one; else one after another, with promises
 
 
 def _allocate(name: str) -> Allocate:
     return stock.RACY.allocate if name == stock.RACY.name else ALLOCATORS[name].allocate
 
 
+def _joined(parts: Sequence[Requests]) -> Requests:
+    return Requests(np.concatenate([p.bytes for p in parts]), np.concatenate([p.counts for p in parts]))
+
+
 def play(what: What, name: str) -> list[Score]:
-    """All draws under one allocator: jobs come one after another, each sees what those before were promised."""
+    """All draws under one allocator."""
     scores = []
     for draw in range(what.draws):
         chance = np.random.default_rng([what.seed, draw])
@@ -156,8 +161,8 @@ def play(what: What, name: str) -> list[Score]:
         stripes = 0
         seen = targets
         settings = AllocationSettings(what.system.server_bytes_per_s, seed=draw, widen=what.widen)
-        for job in what.jobs:
-            requests = job.draw(chance)
+        drawn = [job.draw(chance) for job in what.jobs]
+        for requests in [_joined(drawn)] if what.together else drawn:
             wrong = chance.lognormal(-(what.error**2) / 2, what.error, len(requests)) if what.error else 1.0
             guess = Requests(requests.bytes * wrong, requests.counts)
             found = _allocate(name)(guess, seen, settings)

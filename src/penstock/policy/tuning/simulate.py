@@ -3,7 +3,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -39,6 +39,7 @@ class Trial:
     shift_at: int = 0  # other input from this run on
     explored: float = 0.15  # share of the other programs that have been tuned
     settings: TuneSettings = field(default_factory=TuneSettings)
+    shapes: tuple[surfaces.Shape, ...] = ()  # of the jobs, in turn; empty: drawn by chance
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,8 @@ def play(trial: Trial, policy: str, history: tuple[Sequence[Other], Fleet | None
     for number in range(trial.jobs):
         chance = np.random.default_rng([trial.seed, number])
         job = surfaces.draw_job(trial.machine, chance)
+        if trial.shapes:
+            job = replace(job, shape=trial.shapes[number % len(trial.shapes)])
         one = _Played(trial, policy, grid, others, fleet)
         one.all_runs(job, chance)
         regret.append(one.regret)
