@@ -51,7 +51,7 @@ def _kernel(grid: Grid) -> Floats:
 
 
 class Posterior:
-    """Mean and covariance of every layout, given samples."""
+    """Mean and variance of every layout, and the covariance with the default, given samples."""
 
     def __init__(self, seen: Observation, settings: TuneSettings) -> None:
         self.grid = seen.grid
@@ -66,7 +66,8 @@ class Posterior:
         self.y = np.log([quiet_rate(s) for s in self.used]) if self.used else np.zeros(0)
         self.noise = settings.noise
         self.likeness = _likeness(seen.context, self.used)
-        self.mean, self.cov = self.start, self.kernel
+        self.mean, self.variance = self.start, np.full(len(self.start), amplitude**2)
+        self.with_default = self.kernel[:, seen.grid.default_index]
         if self.used:
             self.noise = self._own_noise(settings.noise)
             self._learn()
@@ -94,10 +95,17 @@ class Posterior:
             weight[-3:] = self.noise**2
         self._solve(weight)
 
+    def _pooled(self, variance: Floats) -> tuple[Ints, Floats, Floats]:
+        """Samples of one layout as one, with the precision of all: the posterior is the same and the sums small."""
+        at, index = np.unique(self.at, return_inverse=True)
+        precision = np.bincount(index, 1 / variance)
+        z = np.bincount(index, (self.y - self.start[self.at]) / variance) / precision
+        return at, z, 1 / precision
+
     def _widened(self, variance: Floats) -> float:
         """How far layouts differ from the prior: as assumed, or more where the samples say so."""
-        z = self.y - self.start[self.at]
-        unit = _kernel(self.grid)[np.ix_(self.at, self.at)]
+        at, z, variance = self._pooled(variance)
+        unit = _kernel(self.grid)[np.ix_(at, at)]
         best, held = -math.inf, self.amplitude
         for factor, doubt in WIDER:
             amplitude = self.amplitude * factor
@@ -110,23 +118,25 @@ class Posterior:
         return held
 
     def _solve(self, variance: Floats) -> None:
-        z = self.y - self.start[self.at]
-        inner = self.kernel[np.ix_(self.at, self.at)] + np.diag(variance) + LEVEL
-        cross = self.kernel[:, self.at] + LEVEL
+        at, z, variance = self._pooled(variance)
+        inner = self.kernel[np.ix_(at, at)] + np.diag(variance) + LEVEL
+        cross = self.kernel[:, at] + LEVEL
         gain = np.linalg.solve(inner, cross.T).T
+        d = self.grid.default_index
         self.mean = self.start + gain @ z
-        self.cov = self.kernel + LEVEL - gain @ cross.T
+        self.variance = np.diag(self.kernel) + LEVEL - (gain * cross).sum(1)
+        self.with_default = self.kernel[:, d] + LEVEL - gain @ cross[d]
 
     def over_default(self) -> tuple[Floats, Floats]:
         """Log of the rate over the default's, and its standard deviation."""
         d = self.grid.default_index
-        variance = np.diag(self.cov) + self.cov[d, d] - 2 * self.cov[:, d]
+        variance = self.variance + self.variance[d] - 2 * self.with_default
         return self.mean - self.mean[d], np.sqrt(np.maximum(variance, 1e-12))
 
     def improvement(self) -> Floats:
         """Expected improvement over the best of what was tried."""
         best = max(self.mean[self.at]) if len(self.at) else float(self.mean.max())
-        sd = np.sqrt(np.maximum(np.diag(self.cov), 1e-12))
+        sd = np.sqrt(np.maximum(self.variance, 1e-12))
         u = (self.mean - best) / sd
         below = 0.5 * (1 + np.tanh(0.7979 * (u + 0.0447 * u**3)))  # the normal distribution, near enough
         found: Floats = sd * (np.exp(-u * u / 2) / 2.5066 + u * below)
