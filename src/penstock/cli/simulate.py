@@ -10,7 +10,6 @@ Nothing is measured here: figures compare ways with each other, they promise not
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from penstock.cli import _common
@@ -25,9 +24,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         ("tune", "recurring jobs that choose layouts, under each policy"),
     ):
         sub = rows.add_parser(name, help=text)
-        sub.add_argument(
-            "file", metavar="FILE.toml", type=Path, help="the system, the jobs, and how to simulate"
-        )
+        sub.add_argument("file", metavar="FILE.toml", help="the system, the jobs, and how to simulate")
         sub.add_argument("--json", action="store_true", help="as one JSON document")
 
 
@@ -36,10 +33,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _place(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
     from penstock.policy.placing.simulate import mean, play
     from penstock.tools import whatif
 
-    asked = whatif.place(args.file)
+    asked = whatif.place(Path(args.file))
     rows: list[dict[str, Any]] = []
     for name in asked.allocators:
         scores = play(asked.what, name)
@@ -76,11 +75,13 @@ def _place(args: argparse.Namespace) -> int:
 
 
 def _tune(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
     from penstock.policy.tuning.contract import Grid
     from penstock.policy.tuning.simulate import past, play
     from penstock.tools import whatif
 
-    asked = whatif.tune(args.file)
+    asked = whatif.tune(Path(args.file))
     trial = asked.trial
     history = past(trial, Grid(trial.machine.targets))
     early = min(6, trial.runs)
