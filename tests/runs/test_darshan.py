@@ -97,7 +97,7 @@ def test_a_shared_file(writer: darshan_logs.Writer, tmp_path: Path) -> None:
 
 
 def test_the_text_of_the_parser() -> None:
-    run = run_of(darshan_log.frames(darshan_log.read_text(TEXT.encode()), "x"))
+    run = run_of(darshan_log.frames(darshan_log.read_text(TEXT.encode()), bytes(16)))
 
     (row,) = run.nodes[0].files
     assert row.layout == record.Layout("lustre.lov", b"", 2, 4 * MIB, [17, 18])

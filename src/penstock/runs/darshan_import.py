@@ -8,6 +8,7 @@ Invariants:
 3. All imports go into one segment; a batch of frames is one append.
 """
 
+import gc
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
@@ -57,7 +58,8 @@ def logs_under(places: Iterable[Path]) -> Iterator[Path]:
 
 
 def _quiet() -> None:
-    """The library prints its complaints; ours name the log."""
+    """The library prints its complaints; ours name the log.  A worker makes no cycles: collecting is rare."""
+    gc.set_threshold(100_000)
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
     os.close(null)
@@ -78,10 +80,11 @@ def convert(paths: list[Path], known: frozenset[bytes]) -> Converted:
             else:
                 _reader = _reader or darshan_log.Reader()
                 raw = _reader.read(path)
-            if darshan_log.job_and_id(raw, digest) in known:
+            run = darshan_log.job_and_id(raw, digest)
+            if run in known:
                 seen += 1
             else:
-                frames.append(darshan_log.frames(raw, digest))
+                frames.append(darshan_log.frames(raw, run))
         except (OSError, PenstockError, ValueError, OverflowError) as error:
             broken.append((str(path), getattr(error, "strerror", None) or str(error)))
     return Converted(frames, seen, broken)

@@ -19,7 +19,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.base.errors import PenstockError
 from penstock.runs import record, segments
@@ -41,10 +41,43 @@ _SIZES = (
     "100M_1G",
     "1G_PLUS",
 )
+_READ_SIZES = tuple(f"SIZE_READ_{s}" for s in _SIZES)
+_WRITE_SIZES = tuple(f"SIZE_WRITE_{s}" for s in _SIZES)
+_SHORT = (
+    *(
+        "OPENS",
+        "READS",
+        "WRITES",
+        "STATS",
+        "SEEKS",
+        "BYTES_READ",
+        "BYTES_WRITTEN",
+        "MAX_BYTE_READ",
+        "MAX_BYTE_WRITTEN",
+    ),
+    *("SEQ_READS", "SEQ_WRITES", "CONSEC_READS", "CONSEC_WRITES", "RW_SWITCHES"),
+    *(f"ACCESS{i}_{what}" for i in (1, 2, 3, 4) for what in ("ACCESS", "COUNT")),
+)
+_NAMES = {
+    "POSIX": [(s, f"POSIX_{s}") for s in (*_SHORT, *_READ_SIZES, *_WRITE_SIZES)],
+    "STDIO": [(s, f"STDIO_{s}") for s in _SHORT],
+}
+COUNT_MAX = 2**62
 
 
 class BrokenError(PenstockError):
     """A log that cannot be read."""
+
+
+class Packed(NamedTuple):
+    """Counters as they came, until they are wanted: logs of thousands of files stay small."""
+
+    names: Sequence[str]
+    counters: Any
+    times: Any
+
+    def unpacked(self) -> Counters:
+        return dict(zip(self.names, self.counters.tolist() + self.times.tolist(), strict=False))
 
 
 @dataclass
@@ -58,7 +91,7 @@ class Raw:
     end_ns: int = 0
     exe: str = ""
     mounts: list[tuple[str, str]] = field(default_factory=list)  # path, type
-    rows: list[tuple[str, str, int, Counters]] = field(default_factory=list)  # module, name, rank, counters
+    rows: list[tuple[str, str, int, "Counters | Packed"]] = field(default_factory=list)  # module, name, rank
     layouts: dict[str, record.Layout] = field(default_factory=dict)  # by name
     partial: list[str] = field(default_factory=list)  # modules that did not hold all
 
@@ -88,7 +121,7 @@ class Reader:
         except ImportError as error:
             raise PenstockError("Darshan logs need the package darshan; install penstock[darshan]") from error
         self.backend = backend
-        self.names = {m: (backend.counter_names(m), backend.fcounter_names(m)) for m in ("POSIX", "STDIO")}
+        self.names = {m: [*backend.counter_names(m), *backend.fcounter_names(m)] for m in ("POSIX", "STDIO")}
         self.parts = backend.counter_names("LUSTRE_COMP")
 
     def read(self, path: Path) -> Raw:
@@ -124,14 +157,13 @@ class Reader:
         modules = b.log_get_modules(log)
         raw.partial = [name for name, about in modules.items() if about["partial_flag"]]
         names = b.log_get_name_records(log)
-        for module, (counters, times) in self.names.items():
+        for module, counters in self.names.items():
             if module not in modules:
                 continue
             while (row := b.log_get_record(log, module)) is not None:
-                values = dict(zip(counters, row["counters"].tolist(), strict=False))
-                values.update(zip(times, row["fcounters"].tolist(), strict=False))
+                name = str(names.get(row["id"], f"/unknown/{row['id']}"))
                 raw.rows.append(
-                    (module, str(names.get(row["id"], f"/unknown/{row['id']}")), row["rank"], values)
+                    (module, name, row["rank"], Packed(counters, row["counters"], row["fcounters"]))
                 )
         if "LUSTRE" in modules:
             while (row := b.log_get_record(log, "LUSTRE")) is not None:
@@ -218,8 +250,14 @@ def read_text(data: bytes) -> Raw:
 # -- frames --------------------------------------------------------------------------------------------------
 
 
-def _count(values: Counters, name: str) -> int:
-    return min(max(int(values.get(name, 0)), 0), 2**62)
+def _whole(value: float) -> int:
+    """A count that a record can hold, whatever stands there."""
+    return int(value) if 0 <= value <= COUNT_MAX else COUNT_MAX if value > 0 else 0
+
+
+def _counts(values: Counters, module: str) -> dict[str, int]:
+    get = values.get
+    return {short: _whole(get(name, 0)) for short, name in _NAMES[module]}
 
 
 def _ns(values: Counters, name: str) -> int:
@@ -249,29 +287,31 @@ def _filesystem(name: str, mounts: list[tuple[str, str]]) -> str:
 def _file(module: str, name: str, rank: int, v: Counters, raw: Raw) -> record.File:
     shared = rank < 0
     read_ns, write_ns, meta_ns = _times(v, module, shared)
-    p = module
-    first = _ns(v, f"{p}_F_OPEN_START_TIMESTAMP")
-    last = max(_ns(v, f"{p}_F_CLOSE_END_TIMESTAMP"), _ns(v, f"{p}_F_WRITE_END_TIMESTAMP"), first)
-    common = [(_count(v, f"{p}_ACCESS{i}_ACCESS"), _count(v, f"{p}_ACCESS{i}_COUNT")) for i in (1, 2, 3, 4)]
+    c = _counts(v, module)
+    first = _ns(v, f"{module}_F_OPEN_START_TIMESTAMP")
+    last = max(_ns(v, f"{module}_F_CLOSE_END_TIMESTAMP"), _ns(v, f"{module}_F_WRITE_END_TIMESTAMP"), first)
+    common = [(c[f"ACCESS{i}_ACCESS"], c[f"ACCESS{i}_COUNT"]) for i in (1, 2, 3, 4)]
+    highest = max(c["MAX_BYTE_WRITTEN"], c["MAX_BYTE_READ"])
+    posix = module == "POSIX"
     return record.File(
         path=name.encode("utf-8", "surrogateescape"),
         process=0,
         pid=max(rank, 0) + 1,
         rank=rank,
-        opens=_count(v, f"{p}_OPENS"),
-        reads=_count(v, f"{p}_READS"),
-        writes=_count(v, f"{p}_WRITES"),
-        metas=_count(v, f"{p}_STATS") + _count(v, f"{p}_SEEKS"),
-        bytes_read=_count(v, f"{p}_BYTES_READ"),
-        bytes_written=_count(v, f"{p}_BYTES_WRITTEN"),
+        opens=c["OPENS"],
+        reads=c["READS"],
+        writes=c["WRITES"],
+        metas=c["STATS"] + c["SEEKS"],
+        bytes_read=c["BYTES_READ"],
+        bytes_written=c["BYTES_WRITTEN"],
         common_sizes=[pair for pair in common if pair[1]],
-        read_sizes=[_count(v, f"{p}_SIZE_READ_{s}") for s in _SIZES] if p == "POSIX" else [],
-        write_sizes=[_count(v, f"{p}_SIZE_WRITE_{s}") for s in _SIZES] if p == "POSIX" else [],
-        reads_sequential=_count(v, f"{p}_SEQ_READS"),
-        writes_sequential=_count(v, f"{p}_SEQ_WRITES"),
-        reads_consecutive=_count(v, f"{p}_CONSEC_READS"),
-        writes_consecutive=_count(v, f"{p}_CONSEC_WRITES"),
-        switches=_count(v, f"{p}_RW_SWITCHES"),
+        read_sizes=[c[s] for s in _READ_SIZES] if posix else [],
+        write_sizes=[c[s] for s in _WRITE_SIZES] if posix else [],
+        reads_sequential=c["SEQ_READS"],
+        writes_sequential=c["SEQ_WRITES"],
+        reads_consecutive=c["CONSEC_READS"],
+        writes_consecutive=c["CONSEC_WRITES"],
+        switches=c["RW_SWITCHES"],
         first_ns=raw.start_ns + first,
         last_ns=raw.start_ns + last,
         read_ns=read_ns,
@@ -280,9 +320,7 @@ def _file(module: str, name: str, rank: int, v: Counters, raw: Raw) -> record.Fi
         read_sampled=int(read_ns > 0),
         write_sampled=int(write_ns > 0),
         meta_sampled=int(meta_ns > 0),
-        highest_offset=max(_count(v, f"{p}_MAX_BYTE_WRITTEN"), _count(v, f"{p}_MAX_BYTE_READ")) + 1
-        if _count(v, f"{p}_MAX_BYTE_WRITTEN") or _count(v, f"{p}_MAX_BYTE_READ")
-        else 0,
+        highest_offset=highest + 1 if highest else 0,
         mpi_ranks=raw.processes if shared else 0,
         filesystem=_filesystem(name, raw.mounts),
         layout=raw.layouts.get(name),
@@ -297,14 +335,13 @@ def _argv(exe: str) -> list[bytes]:
     return [word.encode("utf-8", "surrogateescape") for word in words]
 
 
-def frames(raw: Raw, digest: str) -> bytes:
+def frames(raw: Raw, run: bytes) -> bytes:
     """The run as frames, ready to be appended."""
-    run = job_and_id(raw, digest)
     argv = _argv(raw.exe)
     posix = {(name, rank) for module, name, rank, _ in raw.rows if module == "POSIX"}
     files = [
-        _file(module, name, rank, values, raw)
-        for module, name, rank, values in raw.rows
+        _file(module, name, rank, v.unpacked() if isinstance(v, Packed) else v, raw)
+        for module, name, rank, v in raw.rows
         if (module == "POSIX" or (name, rank) not in posix) and not name.startswith("<")
     ]
     reasons = [
