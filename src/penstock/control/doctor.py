@@ -170,8 +170,7 @@ def compare(watch: Watch, recorded: set[int]) -> list[Finding]:
     ran = [p for p in watch.seen.values() if p.pid != own and Path(p.exe).name not in OURS]
     machine = MACHINES.get(platform.machine(), platform.machine())
     found = []
-    # Our own starter is static; a look may meet it before it has become the program.
-    for exe in sorted({p.exe for p in ran if not p.preloaded and not p.exe.endswith("/penstock-run")}):
+    for exe in sorted({process.exe for process in ran if not process.preloaded}):
         facts = facts_of(exe, code=False) if exe else Facts(exe, unreadable=True)
         why = judge(facts, machine)[0]
         # A process may be looked at before its libraries are there, and be recorded for what it was before exec.
