@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 def verbs() -> list[str]:
     """The names of all verbs: the modules of this package."""
-    names = os.listdir(__path__[0])  # noqa: PTH208 - pathlib would cost more than the answer
-    return sorted(name[:-3] for name in names if name.endswith(".py") and not name.startswith("_"))
+    import pkgutil
+
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 
 def make_parser(only: str | None = None, options: bool = True) -> argparse.ArgumentParser:
     """The whole parser, or (quicker) the one with a single verb filled in, or one that only names the verbs."""
-    """The whole parser, or (quicker) the one with a single verb filled in, or with the verbs' names alone."""
     import argparse
     import importlib
 
@@ -48,7 +48,6 @@ def make_parser(only: str | None = None, options: bool = True) -> argparse.Argum
         if options:
             module.register(sub)
             sub.set_defaults(run=module.run)
-        sub.set_defaults(run=module.run)
     return parser
 
 
@@ -62,7 +61,6 @@ def main(argv: list[str] | None = None) -> int:
     first = next((w for w in words if not w.startswith("-")), None)
     known = first in verbs()
     args = make_parser(first if known else None, options=known).parse_args(words)
-    args = make_parser(first if first in verbs() else None, options=first is not None).parse_args(words)
     try:
         return int(args.run(args) or 0)
     except PenstockError as error:

@@ -5,19 +5,12 @@ from __future__ import annotations
 
 import os
 import sys
-from __future__ import annotations
-
-import argparse
-import os
-import sys
-from typing import TYPE_CHECKING, Any
 
 TYPE_CHECKING = False  # typing's, without importing it
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
     from typing import Any
-    from pathlib import Path
 
     from penstock.base.settings import Settings
     from penstock.control.client import Address

@@ -7,6 +7,7 @@ penstock policy tbf site.toml --cpts 4
 
 import argparse
 import importlib
+import pkgutil
 
 from penstock.cli import _policy
 
@@ -15,8 +16,6 @@ HELP = "policies: check, try, translate"
 
 def register(parser: argparse.ArgumentParser) -> None:
     rows = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    import pkgutil
-
     for found in sorted(pkgutil.iter_modules(_policy.__path__), key=lambda m: m.name):
         module = importlib.import_module(f"{_policy.__name__}.{found.name}")
         row = rows.add_parser(
