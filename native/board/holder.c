@@ -151,8 +151,8 @@ unsigned penstock_hold_give_back(struct penstock_holder *h) {
 
 static void add_up(struct penstock_demand *sum, const struct penstock_demand lines[PENSTOCK_DEMAND_LINES]) {
   for (int i = 0; i < PENSTOCK_DEMAND_LINES; i++) {
-    sum->calls += lines[i].calls;
-    sum->units += lines[i].units;
+    sum->forgiven += lines[i].forgiven;
+    sum->undrawn += lines[i].undrawn;
     sum->delayed += lines[i].delayed;
     sum->waited_ns += lines[i].waited_ns;
     sum->ceilings += lines[i].ceilings;
@@ -216,6 +216,7 @@ bool penstock_hold_observe(const struct penstock_holder *h, struct penstock_held
     ret[i].given = b->given;
     ret[i].owed = (int64_t)(issued - penstock_line_units(&ret[i].line, now_ns));
     add_up(&ret[i].demand, lines);
+    ret[i].asked = issued - ret[i].demand.forgiven + ret[i].demand.undrawn;
   }
   return count_waits(h, ret, now_ns);
 }

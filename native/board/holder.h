@@ -35,6 +35,7 @@ unsigned penstock_hold_give_back(struct penstock_holder *h);
 struct penstock_held {
   struct penstock_line line;
   struct penstock_demand demand;
+  uint64_t asked;        /* units, since the bucket was first used; only grows, but for what was drawn and not used */
   int64_t owed;          /* units drawn that are not due yet; negative: idle */
   uint64_t given;
   uint32_t shadow;

@@ -108,10 +108,11 @@ struct penstock_bucket_word {
   _Alignas(128) uint64_t issued;
 };
 
-/* What was asked and how it went: atomic additions, on one of a bucket's lines. */
+/* What was asked and how it went: atomic additions, on one of a bucket's lines.  What was asked for in all is
+   issued - forgiven + undrawn, less what was not used: so that who passes adds up one word alone. */
 struct penstock_demand {
-  _Alignas(64) uint64_t calls; /* that asked */
-  uint64_t units;              /* that they asked for, less what they did not use */
+  _Alignas(64) uint64_t forgiven; /* units that `issued` jumped over: idle time */
+  uint64_t undrawn;            /* units that passed without being drawn: while the bucket is open, or far behind */
   uint64_t delayed;            /* that waited for this bucket longest (in shadow: that would have waited) */
   uint64_t waited_ns;          /* how long, when over (in shadow: how late their tickets were) */
   uint64_t ceilings;           /* that went on because of the ceiling */
@@ -210,6 +211,13 @@ void penstock_limits_pass(const struct penstock_limits *l, const struct penstock
 
 /* Gives units back that this caller drew and did not use (a read that met the end of the file). */
 void penstock_limits_return(const struct penstock_limits *l, uint32_t bucket, uint64_t units);
+
+/* The calling thread's line of counters. */
+static inline struct penstock_demand *penstock_demand_of(const struct penstock_limits *l, uint32_t bucket) {
+  uint64_t mine = (uint64_t)(uintptr_t)__builtin_thread_pointer();
+  return &l->usage->demand[bucket][mine * 0x9e3779b97f4a7c15u >> 60];
+}
+_Static_assert(PENSTOCK_DEMAND_LINES == 16, "four bits");
 
 /* Units due by a line at a time, and when units are due; UINT64_MAX: never. */
 uint64_t penstock_line_units(const struct penstock_line *line, uint64_t now_ns);

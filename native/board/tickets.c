@@ -37,6 +37,7 @@ static uint64_t clock_ns(void) {
 enum {
   LOOKS = 4,          /* at a line that changes while it is read */
   SWAPS = 16,         /* tries to forgive and draw */
+  LARGE_BURST_BITS = 20,
   PLACES_NEAR = 64,   /* waiting places at the beginning, in which few threads stay together: agents read less then */
   TRIES_NEAR = 16,
   TRIES = 80,         /* waiting places looked at in all */
@@ -123,6 +124,7 @@ static bool look(const struct penstock_bucket *b, uint32_t *ret_gen, struct pens
 struct draw {
   const struct penstock_bucket *bucket;
   uint64_t *issued;
+  struct penstock_demand *demand;
   struct penstock_line line;
   uint32_t gen;
   uint32_t number;
@@ -136,16 +138,32 @@ static bool in_window(const struct penstock_line *line, uint64_t issued, uint64_
   return issued - (units - line->burst) <= line->burst + line->most;
 }
 
+/* How much idle time counts when it is forgiven: of a large burst a quarter less, so that the next calls need only add. */
+static uint64_t credit(const struct penstock_line *line) {
+  return line->burst >> LARGE_BURST_BITS ? line->burst - line->burst / 4 : line->burst;
+}
+
+static void add(uint64_t *sum, uint64_t n) { __atomic_fetch_add(sum, n, __ATOMIC_RELAXED); }
+
+static __attribute__((noinline)) bool forgive(struct draw *d, uint64_t issued, uint64_t units) {
+  for (int i = 0; i < SWAPS && !in_window(&d->line, issued, units); i++) {
+    bool behind = (int64_t)(issued - units) < 0;
+    uint64_t base = behind ? units - credit(&d->line) : units;
+    PENSTOCK_POINT("swap");
+    if (__atomic_compare_exchange_n(d->issued, &issued, base + d->cost, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+      add(&d->demand->forgiven, base - issued);
+      d->end = base + d->cost;
+      return true;
+    }
+  }
+  return false;
+}
+
 /* The end of the units drawn at a time when `units` were due. */
 static uint64_t draw(struct draw *d, uint64_t units) {
   uint64_t issued = LOAD(*d->issued);
-  for (int i = 0; i < SWAPS && !in_window(&d->line, issued, units); i++) {
-    bool behind = (int64_t)(issued - units) < 0;
-    uint64_t end = (behind ? units - d->line.burst : units) + d->cost;
-    PENSTOCK_POINT("swap");
-    if (__atomic_compare_exchange_n(d->issued, &issued, end, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-      return end;
-  }
+  if (__builtin_expect(!in_window(&d->line, issued, units), 0) && forgive(d, issued, units))
+    return d->end;
   PENSTOCK_POINT("add");
   return __atomic_add_fetch(d->issued, d->cost, __ATOMIC_RELAXED);
 }
@@ -166,19 +184,28 @@ static bool is_wild(const struct draw *d, uint64_t units) {
   return (int64_t)(d->end - d->cost - units) > (int64_t)(d->line.most + d->line.burst);
 }
 
-/* Draws from all; false: a word was wild, draw once more. */
-static bool draw_all(struct draw *draws, unsigned count, uint64_t now_ns) {
+/* While nothing is limited nothing is owed later; and who does not wait must not pile up a debt without an end. */
+static bool goes_undrawn(const struct draw *d, uint64_t units, uint64_t now_ns) {
+  if (open_now(&d->line, now_ns))
+    return true;
+  return !(d->wait && !d->shadow) && (int64_t)(LOAD(*d->issued) - units) > (int64_t)(d->line.most / 2);
+}
+
+/* Draws from all; false: a word was wild, draw once more.  *ret_late: some ticket is not due yet. */
+static bool draw_all(struct draw *draws, unsigned count, uint64_t now_ns, bool *ret_late) {
   bool good = true;
+  *ret_late = false;
   for (unsigned i = 0; i < count; i++) {
     struct draw *d = &draws[i];
     uint64_t units = penstock_line_units(&d->line, now_ns);
-    /* While nothing is limited nothing is owed later; and who does not wait must not pile up a debt without an end. */
-    bool waits = d->wait && !d->shadow;
-    if (open_now(&d->line, now_ns) || (!waits && (int64_t)(LOAD(*d->issued) - units) > (int64_t)(d->line.most / 2))) {
+    if (__builtin_expect(goes_undrawn(d, units, now_ns), 0)) {
+      add(&d->demand->undrawn, d->cost);
       d->end = units;
       continue;
     }
     d->end = draw(d, units);
+    if (__builtin_expect((int64_t)(d->end - units) > 0, 0))
+      *ret_late = true;
     good = good && !is_wild(d, units);
   }
   return good;
@@ -310,8 +337,8 @@ static void note_late(const struct draw *d, uint64_t now_ns, struct penstock_pas
   ret->late_ns = late > ret->late_ns ? late : ret->late_ns;
 }
 
-static __attribute__((noinline)) void wait_in_a_place(const struct penstock_limits *l, struct draw *draws, unsigned count,
-                                                      uint64_t start_ns, struct penstock_pass *ret) {
+static void wait_in_a_place(const struct penstock_limits *l, struct draw *draws, unsigned count, uint64_t start_ns,
+                            struct penstock_pass *ret) {
   uint32_t thread = l->thread(), seq = 0;
   struct penstock_wait *w = take_place(l, thread, &seq);
   ret->unplaced = !w;
@@ -320,6 +347,18 @@ static __attribute__((noinline)) void wait_in_a_place(const struct penstock_limi
   wait_for(draws, count, w, start_ns, ret);
   if (w)
     leave(w, seq, thread);
+}
+
+/* Some ticket is not due: waits for those that are to be waited for. */
+static __attribute__((noinline)) void go_late(const struct penstock_limits *l, struct draw *draws, unsigned count,
+                                              uint64_t now_ns, struct penstock_pass *ret) {
+  bool all = true;
+  for (unsigned i = 0; i < count; i++) {
+    note_late(&draws[i], now_ns, ret);
+    all = all && passes(&draws[i], now_ns);
+  }
+  if (!all)
+    wait_in_a_place(l, draws, count, now_ns, ret);
 }
 
 void penstock_limits_pass(const struct penstock_limits *l, const struct penstock_ask *asks, unsigned count, uint64_t now_ns,
@@ -333,6 +372,7 @@ void penstock_limits_pass(const struct penstock_limits *l, const struct penstock
     struct draw *d = &draws[n];
     d->bucket = &l->control->bucket[asks[i].bucket];
     d->issued = &l->usage->word[asks[i].bucket].issued;
+    d->demand = penstock_demand_of(l, asks[i].bucket);
     d->number = asks[i].bucket;
     d->wait = asks[i].wait;
     d->cost = asks[i].cost;
@@ -344,16 +384,12 @@ void penstock_limits_pass(const struct penstock_limits *l, const struct penstock
     ret->lost = ret->lost || lease_over(&d->line, now_ns);
     n++;
   }
-  if (!draw_all(draws, n, now_ns))
-    draw_all(draws, n, now_ns);
+  bool late;
+  if (!draw_all(draws, n, now_ns, &late))
+    draw_all(draws, n, now_ns, &late);
   PENSTOCK_POINT("drawn");
-  bool all = true;
-  for (unsigned i = 0; i < n; i++) {
-    note_late(&draws[i], now_ns, ret);
-    all = all && passes(&draws[i], now_ns);
-  }
-  if (__builtin_expect(!all, 0))
-    wait_in_a_place(l, draws, n, now_ns, ret);
+  if (__builtin_expect(late, 0))
+    go_late(l, draws, n, now_ns, ret);
 }
 
 void penstock_limits_return(const struct penstock_limits *l, uint32_t bucket, uint64_t units) {

@@ -115,12 +115,16 @@ struct penstock_call {
   struct penstock_placing placing;
   uint64_t limited;    /* limit's own: buckets that it charged ... */
   uint64_t drawn;      /* ... and how many bytes where bytes count */
+  uint64_t limited_ns; /* when; 0: it did not look at the clock */
 
   /* The interposer's own: what the program gave (not to be read by stages), and where names are built. */
   uint32_t stages;     /* that were active when the call began */
   int dirfd, dirfd2;
   const char *given, *given2;
   struct penstock_names *names;
+  const char *found_in; /* what before() found for this text, normal as it stands; NULL: nothing */
+  uint8_t found_under;
+  int8_t found_rule;
 };
 
 enum penstock_answer { PENSTOCK_GO, PENSTOCK_ANSWERED /* result and error are set; the real call is left out */ };
@@ -168,5 +172,6 @@ bool penstock_sealed(void);          /* seccomp: no system calls of our own any 
 bool penstock_on_signal_stack(void); /* a small one, perhaps: nothing that takes room */
 uint64_t penstock_now_ns(void);             /* CLOCK_MONOTONIC, without a system call where the vDSO has it */
 struct penstock_fd *penstock_fd_at(int fd); /* NULL past the table */
+bool penstock_is_sealed(void);              /* by seccomp: no system calls of our own any more */
 void penstock_lost(enum penstock_lost what); /* counts on the board what could not be done */
 int penstock_fd_path(int fd, char *buffer, size_t room); /* by /proc/self/fd: length, or -1 (also when sealed by seccomp) */

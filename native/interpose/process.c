@@ -63,6 +63,8 @@ void penstock_lost(enum penstock_lost what) {
     __atomic_fetch_add(&((struct penstock_usage *)penstock_here.usage)->lost[what], 1, __ATOMIC_RELAXED);
 }
 
+bool penstock_is_sealed(void) { return atomic_load_explicit(&penstock_process.sealed, memory_order_relaxed); }
+
 /* ---- attaching ---- */
 
 struct map {

@@ -94,7 +94,7 @@ struct penstock_names {
   char second[PENSTOCK_NAME_MAX];
 };
 
-/* Whether a text (at most PATH_MAX of it) can be read, by asking the kernel. */
+/* readable.c: whether a text (at most PATH_MAX of it) can be read; the kernel is asked where it is not known. */
 bool penstock_readable(const char *text);
 bool penstock_readable_word(const void *word);
 

@@ -171,6 +171,11 @@ const char *penstock_path(struct penstock_call *call) {
 
 /* Fills in `under` and the name of a call that is named by paths which can be read. */
 static inline struct penstock_found find_named(struct penstock_call *call, struct penstock_names *names) {
+  if (call->found_in && call->found_in == call->given) {
+    call->path = call->given; /* path_size still stands */
+    call->under = call->found_under;
+    return (struct penstock_found){call->found_under, call->found_rule};
+  }
   struct penstock_found found = find(names->path, call->dirfd, call->given, &call->path, &call->path_size);
   call->under = found.under;
   return found;
@@ -178,34 +183,6 @@ static inline struct penstock_found find_named(struct penstock_call *call, struc
 
 __attribute__((noinline)) static void find_second(struct penstock_call *call, char to[PENSTOCK_NAME_MAX]) {
   call->under |= find(to, call->dirfd2, call->given2, &call->path2, &call->path2_size).under;
-}
-
-/* ---- whether a path can be read ---- */
-
-/* Asks the kernel for each page that the text lies on, without side effects: a futex that does not wait. */
-static bool page_readable(uintptr_t address) {
-  static const struct timespec at_once = {0, 0};
-  long r = penstock_raw6(SYS_futex, (long)(address & ~(uintptr_t)3), 128 /* FUTEX_WAIT | FUTEX_PRIVATE_FLAG */, 0,
-                         (long)&at_once, 0, 0);
-  return r != -EFAULT;
-}
-
-bool penstock_readable_word(const void *word) {
-  return atomic_load_explicit(&penstock_process.sealed, memory_order_relaxed) || page_readable((uintptr_t)word);
-}
-
-bool penstock_readable(const char *path) {
-  if (!path)
-    return false;
-  if (penstock_process.sealed)
-    return true;
-  for (size_t i = 0; i < 4096; i++) {
-    if ((i == 0 || ((uintptr_t)(path + i) & 4095) == 0) && !page_readable((uintptr_t)(path + i)))
-      return false;
-    if (!path[i])
-      return true;
-  }
-  return true;
 }
 
 /* Whether an error tells that the kernel had read the path: only those that come from walking it. */
@@ -281,7 +258,12 @@ __attribute__((noinline)) static bool before_named(struct penstock_call *call) {
   if (!penstock_readable(call->given) || (call->given2 && !penstock_readable(call->given2)))
     return false;
   call->names = &names;
-  find_named(call, &names);
+  struct penstock_found found = find_named(call, &names);
+  if (call->path == call->given && call->path) {
+    call->found_in = call->given;
+    call->found_under = found.under;
+    call->found_rule = found.rule;
+  }
   if (call->given2)
     find_second(call, names.second);
   bool answered = call->under && run_before(call, call->under);

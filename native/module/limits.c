@@ -145,11 +145,10 @@ static PyObject *limits_give_back(PyObject *self, PyObject *args) {
 static PyObject *held_of(unsigned bucket, const char *name, const struct penstock_held *s, uint64_t now_ns) {
   const struct penstock_demand *d = &s->demand;
   long long left = (long long)(s->line.until_ns - now_ns);
-  return Py_BuildValue("(Iy#KKKiiLLKKKKKKKKKIKKK)", bucket, name, (Py_ssize_t)strnlen(name, PENSTOCK_LIMIT_NAME_BYTES),
+  return Py_BuildValue("(Iy#KKKiiLLKKKKKKKKIKKK)", bucket, name, (Py_ssize_t)strnlen(name, PENSTOCK_LIMIT_NAME_BYTES),
                        (unsigned long long)s->line.rate, (unsigned long long)s->line.burst,
                        (unsigned long long)s->line.lost_rate, (int)s->line.on_lost,
-                       (int)(s->line.open | s->shadow << 1), left, (long long)s->owed, (unsigned long long)d->calls,
-                       (unsigned long long)d->units, (unsigned long long)d->delayed, (unsigned long long)d->waited_ns,
+                       (int)(s->line.open | s->shadow << 1), left, (long long)s->owed, (unsigned long long)s->asked, (unsigned long long)d->delayed, (unsigned long long)d->waited_ns,
                        (unsigned long long)d->ceilings, (unsigned long long)d->lost, (unsigned long long)d->torn,
                        (unsigned long long)d->unplaced, (unsigned long long)s->given, s->waiting,
                        (unsigned long long)s->waiting_units, (unsigned long long)s->waiting_ns,

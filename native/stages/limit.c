@@ -6,9 +6,10 @@
    2. Charged is what reaches the servers: so many units an operation, more for a name that must be looked up there, and a
       call that fails all the same.  Names that were lately used with success are remembered by their hash, in memory
       of this process: a guess, which costs or saves one look-up when it is wrong.
-   3. Waiting happens in one place, in penstock_limits_pass(), holding nothing; a close and a lock are charged and do not
+   3. A process that has sealed itself by seccomp is charged and never waits: a futex might be its death.
+   4. Waiting happens in one place, in penstock_limits_pass(), holding nothing; a close and a lock are charged and do not
       wait, for what they end must not last longer, unless a limit names them.
-   4. What is only known afterwards (bytes that were moved, entries that were found, a file that turned out to be under
+   5. What is only known afterwards (bytes that were moved, entries that were found, a file that turned out to be under
       control) is charged then, without waiting: the next call pays.  Bytes that were asked for and not moved come back. */
 #include "stages/limit.h"
 #include <fcntl.h>
@@ -132,7 +133,7 @@ static bool outdates(uint8_t op) {
 }
 
 static void learn(const struct penstock_call *c) {
-  uint64_t second = coarse_ns() / 1000000000u;
+  uint64_t second = (c->limited_ns ? c->limited_ns : coarse_ns()) / 1000000000u;
   if (c->path && (c->failed || outdates(c->op)))
     forget(c->path, c->path_size);
   else if (c->path)
@@ -169,10 +170,7 @@ static bool only_charged(const struct penstock_call *c) {
 
 /* ---- counting ---- */
 
-static struct penstock_demand *demand_of(uint32_t bucket) {
-  uintptr_t mine = (uintptr_t)__builtin_thread_pointer();
-  return &here.usage->demand[bucket][mine * 0x9e3779b97f4a7c15u >> 60];
-}
+static struct penstock_demand *demand_of(uint32_t bucket) { return penstock_demand_of(&here, bucket); }
 
 static void add(uint64_t *sum, uint64_t n) { __atomic_fetch_add(sum, n, __ATOMIC_RELAXED); }
 
@@ -200,11 +198,6 @@ static __attribute__((noinline)) void count_rare(const struct penstock_ask *asks
 
 static void pass(const struct penstock_ask *asks, unsigned count, uint64_t now_ns) {
   struct penstock_pass p;
-  for (unsigned i = 0; i < count; i++) {
-    struct penstock_demand *d = demand_of(asks[i].bucket);
-    add(&d->calls, 1);
-    add(&d->units, asks[i].cost);
-  }
   penstock_limits_pass(&here, asks, count, now_ns, &p);
   if (__builtin_expect(p.waited_ns || p.late || p.lost || p.torn, 0))
     count_rare(asks, count, &p);
@@ -216,7 +209,6 @@ static void charge_more(uint64_t buckets, uint64_t units) {
   for (; buckets && units; buckets &= buckets - 1) {
     uint32_t bucket = (uint32_t)__builtin_ctzll(buckets);
     struct penstock_ask ask = {.bucket = bucket, .cost = units};
-    add(&demand_of(bucket)->units, units);
     penstock_limits_pass(&here, &ask, 1, coarse_ns(), &p);
   }
 }
@@ -226,20 +218,21 @@ static void charge_more(uint64_t buckets, uint64_t units) {
 static void charge(struct penstock_call *c, const struct penstock_limit_rules *r, uint64_t buckets, bool may_wait) {
   struct penstock_ask asks[PENSTOCK_WAIT_TICKETS];
   unsigned count = 0;
-  bool waits = may_wait && !only_charged(c);
-  uint64_t now_ns = waits ? penstock_now_ns() : 0, calls = calls_cost(c, r, now_ns ? now_ns : coarse_ns());
+  uint64_t waits = !may_wait || penstock_is_sealed() ? 0 : only_charged(c) ? r->close_waits : UINT64_MAX;
+  c->limited_ns = buckets & waits ? penstock_now_ns() : coarse_ns();
   c->limited = 0;
   c->drawn = bytes_cost(c);
+  uint64_t calls = calls_cost(c, r, c->limited_ns);
   for (; buckets && count < PENSTOCK_WAIT_TICKETS; buckets &= buckets - 1) {
     uint32_t bucket = (uint32_t)__builtin_ctzll(buckets);
     uint64_t bit = (uint64_t)1 << bucket, cost = r->bytes & bit ? c->drawn : calls;
     if (!cost)
       continue;
-    asks[count++] = (struct penstock_ask){.bucket = bucket, .wait = waits || (may_wait && r->close_waits & bit), .cost = cost};
+    asks[count++] = (struct penstock_ask){.bucket = bucket, .wait = waits & bit, .cost = cost};
     c->limited |= bit;
   }
   if (count)
-    pass(asks, count, now_ns ? now_ns : c->limited & r->close_waits ? penstock_now_ns() : coarse_ns());
+    pass(asks, count, c->limited_ns);
 }
 
 static enum penstock_answer before(struct penstock_call *c) {
@@ -262,7 +255,6 @@ static void settle_bytes(const struct penstock_call *c, uint64_t buckets) {
     charge_more(buckets, moved - drawn);
   for (; moved < drawn && buckets; buckets &= buckets - 1) {
     uint32_t bucket = (uint32_t)__builtin_ctzll(buckets);
-    add(&demand_of(bucket)->units, moved - drawn);
     penstock_limits_return(&here, bucket, drawn - moved);
   }
 }

@@ -86,8 +86,7 @@ class Held(NamedTuple):
     shadow: bool
     lease_s: float  # left; negative: over
     owed: float  # units that were drawn and are not due yet; 0: nobody needs to wait
-    calls: int  # that asked
-    asked: float  # units that they asked for, less what they did not use
+    asked: float  # units that calls asked for so far, less what they did not use
     delayed: int  # calls that waited (in shadow: would have)
     waited_s: float  # how long, those that are over (in shadow: how late they were)
     ceilings: int  # calls that went on because of the ceiling
@@ -333,7 +332,7 @@ class Hold:
 
 
 def _held(row: tuple[int | bytes, ...], as_bytes: bool) -> Held:
-    number, name, rate, burst, lost_rate, on_lost, flags, left, owed, calls, units, *more = row
+    number, name, rate, burst, lost_rate, on_lost, flags, left, owed, units, *more = row
     delayed, waited, ceilings, lost, torn, unplaced, given, waiting, w_units, w_ns, longest = more
     unit = 1 if as_bytes else UNITS
     per_s = 1e9 / (1 << _RATE_SHIFT) / unit
@@ -349,7 +348,6 @@ def _held(row: tuple[int | bytes, ...], as_bytes: bool) -> Held:
         shadow=bool(int(flags) & 2),
         lease_s=int(left) / 1e9,
         owed=max(0, int(owed)) / unit,
-        calls=int(calls),
         asked=int(units) / unit,
         delayed=int(delayed),
         waited_s=int(waited) / 1e9,
