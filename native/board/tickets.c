@@ -381,6 +381,8 @@ void penstock_limits_pass(const struct penstock_limits *l, const struct penstock
       ret->torn = true;
       return;
     }
+    if (!d->line.t0_ns)
+      continue; /* a bucket that nobody ever began */
     ret->lost = ret->lost || lease_over(&d->line, now_ns);
     n++;
   }

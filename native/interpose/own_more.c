@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is left: bytes between descriptors, maps, walks that hand out entries, and calls past libc's names. */
+/* What is left: bytes between descriptors, maps, and calls past libc's names. */
 #include <sys/mman.h>
 #include "interpose/raw.h"
 #include "interpose/wrap.h"
@@ -79,46 +79,6 @@ PENSTOCK_EXPORT void *mmap(void *at, size_t count, int protection, int flags, in
 PENSTOCK_EXPORT void *mmap64(void *at, size_t count, int protection, int flags, int fd, off64_t offset) {
   MAP(penstock_real.mmap64(at, count, protection, flags, fd, offset))
 }
-
-/* ---- fts: the tree by its first root, then one call an entry ---- */
-
-#define TREE(type, real) \
-  struct penstock_call call; \
-  if (!paths || !penstock_enter_path(&call, PENSTOCK_OP_WALK, 0, AT_FDCWD, paths[0])) \
-    return real(paths, options, compare); \
-  if (penstock_before(&call)) { \
-    penstock_answer(&call); \
-    return NULL; \
-  } \
-  type *result = real(paths, options, compare); \
-  penstock_after(&call, result ? 0 : -1, !result); \
-  return result;
-
-PENSTOCK_EXPORT FTS *fts_open(char *const *paths, int options, int (*compare)(const FTSENT **, const FTSENT **)) {
-  TREE(FTS, penstock_real.fts_open)
-}
-PENSTOCK_EXPORT FTS64 *fts64_open(char *const *paths, int options, int (*compare)(const FTSENT64 **, const FTSENT64 **)) {
-  TREE(FTS64, penstock_real.fts64_open)
-}
-
-/* Which entry it will be is not known before; while fts stands elsewhere its relative names mean nothing to us. */
-#define ENTRY(type, real) \
-  struct penstock_call call; \
-  if (!penstock_enter_path(&call, PENSTOCK_OP_WALK, 0, AT_FDCWD, NULL)) \
-    return real(tree); \
-  if (penstock_before(&call)) { \
-    penstock_answer(&call); \
-    return NULL; \
-  } \
-  penstock_thread.inside = 0; \
-  type *result = real(tree); \
-  penstock_cwd_changes(); \
-  call.given = result ? result->fts_path : NULL; \
-  penstock_after(&call, result ? 0 : -1, false); \
-  return result;
-
-PENSTOCK_EXPORT FTSENT *fts_read(FTS *tree) { ENTRY(FTSENT, penstock_real.fts_read) }
-PENSTOCK_EXPORT FTSENT64 *fts64_read(FTS64 *tree) { ENTRY(FTSENT64, penstock_real.fts64_read) }
 
 /* ---- by descriptor, without libc knowing how ---- */
 

@@ -41,7 +41,7 @@ extern PENSTOCK_OURS uint32_t penstock_stages_built;
 struct penstock_thread {
   uintptr_t inside;       /* where the struct call lies that this thread is in; 0: none */
   uint32_t vforks;        /* > 0: this is a vfork child, which lives in its parent's memory (vfork.S) */
-  uint32_t zero;
+  uint32_t walk;          /* 1 + number of the walk that this thread is in (own_walk.c); 0: none */
   uintptr_t came_from; /* where vfork returns to (vfork.S) */
 };
 extern PENSTOCK_OURS __thread struct penstock_thread penstock_thread __attribute__((tls_model("initial-exec")));

@@ -148,15 +148,19 @@ static bool moves_bytes(const struct penstock_call *c) {
   return c->does & (PENSTOCK_DOES_READ | PENSTOCK_DOES_WRITE);
 }
 
+static uint64_t weight_of(const struct penstock_limit_rules *r, uint8_t op) {
+  return r->weight[op] < PENSTOCK_WEIGHT_MAX ? r->weight[op] : PENSTOCK_WEIGHT_MAX;
+}
+
 static uint64_t calls_cost(const struct penstock_call *c, const struct penstock_limit_rules *r, uint64_t now_ns) {
-  uint64_t cost = r->weight[c->op], lookup = r->lookup[c->op];
+  uint64_t cost = weight_of(r, c->op), lookup = r->lookup[c->op];
   if (c->stream && moves_bytes(c))
     return 0; /* what libc makes of it is not seen */
   if (lookup && c->given && !(c->path && r->known_s && is_known(c->path, c->path_size, now_ns / 1000000000u, r->known_s)))
     cost += lookup;
   if (c->op == PENSTOCK_OP_OPEN && c->open_flags & O_TRUNC)
     cost += r->truncate;
-  return cost;
+  return cost < PENSTOCK_WEIGHT_MAX ? cost : PENSTOCK_WEIGHT_MAX;
 }
 
 /* A FILE's bytes are known afterwards: one of them waits for what is owed. */
@@ -271,6 +275,8 @@ static void after(struct penstock_call *c) {
     if (buckets)
       charge(c, r, buckets, false);
   }
+  if (c->op == PENSTOCK_OP_WALK && c->given && !c->failed && c->result > 1) /* that many entries, found in one call */
+    charge_more(c->limited & ~r->bytes, (uint64_t)(c->result - 1) * weight_of(r, c->op));
   if (moves_bytes(c) && c->limited & r->bytes)
     settle_bytes(c, c->limited & r->bytes);
   if (c->given && r->known_s)
