@@ -607,7 +607,7 @@ def describe(agent: Agent, here: JobHere) -> dict[str, Any]:
                 "waiting": held.waiting if held else 0,
                 "since_s": row.since_s,
                 "delayed": held.delayed if held else 0,
-                "calls_asked": held.calls if held else 0,
+                "asked_in_all": held.asked if held else 0.0,
                 "waited_s": row.waited_s,
                 "shadow": row.limit.shadow,
                 "released": agent._is_released(here, row),

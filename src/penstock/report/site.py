@@ -178,7 +178,7 @@ def _status(row: Row, time_s: float) -> list[str]:
     lines = [f"  {whose}: {said}; has {has} on this node, asks for {asks}"]
     if row["delayed"]:
         lines.append(
-            f"    it cost: {show_count(row['delayed'])} of {show_count(row['calls_asked'])} calls waited, "
+            f"    it cost: {show_count(row['delayed'])} calls waited, "
             f"{show_duration(row['waited_s'] * 1e9)} in all"
         )
     if row["why"]:
