@@ -81,7 +81,8 @@ static struct penstock_pass pass_units(uint64_t cost, bool wait) {
 static long at_once(void) {
   long n = 0;
   while (n < 1000000) {
-    struct draw d = {.bucket = &limits.control->bucket[0], .issued = &limits.usage->word[0].issued, .cost = CALL};
+    struct draw d = {.bucket = &limits.control->bucket[0], .issued = &limits.usage->word[0].issued,
+                     .demand = penstock_demand_of(&limits, 0), .cost = CALL};
     look(d.bucket, &d.gen, &d.line);
     d.end = draw(&d, penstock_line_units(&d.line, fake_ns));
     if (!due(&d, fake_ns))
@@ -106,7 +107,7 @@ static void long_idle_and_high_rates_do_not_overflow(void) {
   fake_ns = 1000ull * S;
   fresh(12e6, 0.1);
   fake_ns += 30ull * 86400 * S;
-  CHECK_EQ(1000000, at_once()); /* the test's own bound: 1.2 million are due */
+  CHECK_EQ(900000, at_once()); /* of a large burst a quarter less is forgiven than the 1.2 million */
   fake_ns = 0;
 }
 

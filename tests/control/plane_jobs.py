@@ -82,7 +82,7 @@ def row(site: Site, node: str, job: str, limit: str = "all metadata") -> dict[st
 
 def asked(site: Site, node: str, job: str) -> int:
     found = row(site, node, job)
-    return int(found["calls_asked"]) if found else 0
+    return int(found["asked_in_all"]) if found else 0
 
 
 def rate(site: Site, pairs: list[tuple[str, str]], seconds: float = 2.0) -> float:

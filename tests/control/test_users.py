@@ -97,8 +97,8 @@ class Node:
         return dict(found["jobs"][0]["rows"][0])
 
     def goes_on(self, name: str) -> None:
-        before = self.row(name)["calls_asked"]
-        until(lambda: self.row(name)["calls_asked"] > before + 50, f"job {name} goes on")
+        before = self.row(name)["asked_in_all"]
+        until(lambda: self.row(name)["asked_in_all"] > before + 50, f"job {name} goes on")
 
     def end(self) -> None:
         for uid in (ALICE, BOB):
