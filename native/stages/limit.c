@@ -114,9 +114,12 @@ static void forget(const char *path, size_t size) {
     __atomic_store_n(&known[hash % KNOWN], 0, __ATOMIC_RELAXED);
 }
 
-/* Whether the client's copy of what a name means is gone after this call, though it succeeded. */
+/* Whether the client has no lock on the name after this call, though it succeeded. */
 static bool outdates(uint8_t op) {
   switch (op) {
+  case PENSTOCK_OP_MKDIR:
+  case PENSTOCK_OP_MKNOD:
+  case PENSTOCK_OP_SYMLINK:
   case PENSTOCK_OP_UNLINK:
   case PENSTOCK_OP_RMDIR:
   case PENSTOCK_OP_RENAME:

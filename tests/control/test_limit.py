@@ -3,6 +3,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -124,3 +125,18 @@ def test_help_shows_an_example() -> None:
         [BIN / "penstock", "run", "--help"], capture_output=True, text=True, check=True
     ).stdout
     assert "--limit metadata=5k/s" in text
+
+
+def test_a_killed_agent_leaves_the_program_and_its_limits(env: dict[str, str], tmp_path: Path) -> None:
+    """Limits by hand hold when nobody is there to change them; the program never notices."""
+    command = [PENSTOCK, "run", "--limit", "metadata=100/s", "--", sys.executable, "-u", "-c"]
+    text = OPENS.replace("import os, sys, time", "import os, sys, time; print(os.getppid())")
+    words = [*command, text, tmp_path, "200"]
+    with subprocess.Popen([str(w) for w in words], env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        agent = int(process.stdout.readline())
+        assert agent == process.pid
+        os.kill(agent, signal.SIGKILL)
+        took = float(process.stdout.readline())
+    assert process.returncode == -signal.SIGKILL
+    assert took >= 180 / 100

@@ -20,6 +20,7 @@ GUIDES = TOP / "docs/guide"
 RUN = (
     "catalog.md",
     "history.md",
+    "limits.md",
     "place.md",
     "policies.md",
     "predict.md",

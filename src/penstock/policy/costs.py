@@ -31,7 +31,7 @@ COSTS: Mapping[str, Cost] = {
     "readdir": Cost(0),  # a page holds some 20,000 names
     "walk": Cost(1),  # an entry
     "mkdir": Cost(1),
-    "rmdir": Cost(1),
+    "rmdir": Cost(1, 1),
     "mknod": Cost(1),
     "link": Cost(2),
     "symlink": Cost(1),
