@@ -22,6 +22,10 @@ import pytest
 from penstock.targets.lustre import job_rows
 from penstock.testbed import emulated
 
+# A busy machine is no mistake of a property's.
+hypothesis.settings.register_profile("penstock", deadline=None)
+hypothesis.settings.load_profile("penstock")
+
 
 class Counted(dict[str, int]):
     """Counts by name; what is not there is 0."""
