@@ -194,11 +194,24 @@ class Site:
     def state(self) -> Path:
         return self.folder / "controller/state/controller"
 
-    def token(self, uses: int = 1) -> str:
-        env = self.env("controller")
+    def start_aggregator(self, name: str) -> tuple[Process, int]:
+        """A controller below ours; and the port where its agents find it."""
+        token = self.folder / f"{name}.token"
+        token.write_text(self.token())
+        command = [str(PENSTOCK), "controller", "--json", "--node", name, "--token-file", str(token)]
+        command += ["--upstream", f"{self.host}:{self.ports[0]}"]
+        command += ["--listen", f"{self.host}:0", "--tools", f"{self.host}:0"]
+        files = self.certificate(name, self.host)
+        log = self.folder / f"{name}.log"
+        process = Process([*command, *settings(files)], self.env(name), log, self.inside)
+        self.processes.append(process)
+        return process, process.ready["agents"]
+
+    def token(self, uses: int = 1, of: str = "controller") -> str:
+        """A token of the controller, or of an aggregator."""
         done = subprocess.run(
             [str(PENSTOCK), "controller", "token", "--uses", str(uses)],
-            env=env,
+            env=self.env(of),
             capture_output=True,
             text=True,
             timeout=60,

@@ -203,3 +203,75 @@ def test_an_agent_without_a_controller_decides_by_its_own_policy(tmp_path: Path)
         assert 850 < measured < 1150
         assert again.returncode == 11
         assert "an agent already listens at" in again.stderr
+
+
+def test_top_is_live_in_a_terminal_and_ends_at_q(site: Site) -> None:
+    import os
+    import pty
+
+    site.start_agent("n1")
+    start(site, "n1", "4711")
+    until(lambda: site.job("4711"), "the controller knows it")
+    held = {
+        "controller.tools": f"{site.host}:{site.ports[1]}",
+        "controller.token_file": str(site.state / "reader.token"),
+        "tls.ca": str(site.folder / "ca.pem"),
+    }
+    ours, theirs = pty.openpty()
+    words = [str(PENSTOCK), "top", "--every", "200ms", *settings(held)]
+    env = {**site.env("user"), "TERM": "xterm", "COLUMNS": "100", "LINES": "20"}
+    shown = b""
+    with subprocess.Popen(words, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        while shown.count(b"4711") < 3:
+            shown += os.read(ours, 4096)
+        os.write(ours, b"q")
+        status = process.wait(timeout=30)
+    os.close(ours)
+
+    assert status == 0
+    assert b"\x1b[H\x1b[2J" in shown
+    assert b"asked" in shown
+    assert "4711" in site.ask("top")
+    assert site.ask("top", "--once", "--json")["jobs"][0]["id"] == "4711"
+
+
+def test_status_without_an_agent_tells_of_limits_by_hand(tmp_path: Path) -> None:
+    with Site(tmp_path) as site:
+        job = start(site, "nowhere", "1", "--limit", "metadata=50/s")
+        command = [str(PENSTOCK), "status"]
+        env = {**job.env, "PENSTOCK_BOARD_DIR": str(site.boards / "own")}
+        (site.boards / "own").mkdir(mode=0o700)
+        job.stop()
+        job = start(
+            site, "nowhere", "1", "--limit", "metadata=50/s", "--set", f"board.dir={site.boards / 'own'}"
+        )
+
+        def screen() -> str:
+            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
+            return done.stdout
+
+        text = until(lambda: "calls waited" in (t := screen()) and t, "its cost is told")
+        job.stop()
+        unknown = subprocess.run(
+            [*command, "nope"], env=env, capture_output=True, text=True, timeout=60, check=False
+        )
+
+        assert "your own limit metadata by hand" in text
+        assert "has 50/s on this node" in text
+        assert unknown.returncode == 4
+        assert "no agent is here, and no run of yours" in unknown.stderr
+
+
+def test_c09_a_new_job_is_neither_free_nor_blocked_while_nobody_decides(site: Site) -> None:
+    agent = site.start_agent("n1")
+    assert site.controller is not None
+    until(lambda: "connected" in agent.said(), "it has the policy")
+    until(lambda: '"number": 1' in (site.boards / "n1/policy").read_text(), "it keeps it")
+    site.controller.end(signal.SIGKILL)
+    job = start(site, "n1", "1")
+    until(lambda: asked(site, "n1", "1") > 5, "it is not blocked")
+    measured = rate(site, [("n1", "1")])
+    job.stop()
+
+    assert measured < 60  # a hundredth of the limit, until somebody decides

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: PTH101, PTH104, PTH108, PTH208
+# ruff: noqa: PTH101, PTH104, PTH108, PTH208, PTH211
 """Users of one node who trust neither each other nor the agent: an agent's account without rights, and two users'."""
 
 import json
@@ -159,6 +159,8 @@ def test_two_users_cannot_touch_each_others_boards_nor_the_agents(node: Node) ->
         "raise his own limit": lambda: os.open(bobs / "control", os.O_RDWR),
         "delete his own control": lambda: os.unlink(bobs / "control"),
         "put a control of his own": lambda: os.rename(node.home[BOB] / "x", bobs / "control"),
+        "C16: plant a link": lambda: os.symlink("/etc/passwd", bobs / "ring"),
+        "C16: plant one beside": lambda: os.symlink("/etc/passwd", bobs.parent / "x.about"),
         "write the agent's policy": lambda: os.open(node.boards / "policy", os.O_RDWR),
         "take the agent's name": lambda: os.unlink(node.socket),
     }

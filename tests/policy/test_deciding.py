@@ -142,3 +142,19 @@ def test_demand_of_those_who_wait_is_open() -> None:
     )
 
     assert got.tolist() == pytest.approx([13.5, 1000.0, 1.125])
+
+
+@given(st.lists(row, min_size=1, max_size=12), st.floats(1, 1e6))
+def test_jobs_without_rules_get_what_the_algorithm_gives_them(
+    rows: list[tuple[int, int, float, float, float]], rate: float
+) -> None:
+    """The way in columns, against one rule that says nothing, which takes the other way."""
+    limits = (Limit("m", rate),)
+
+    quick, _ = deciding.decide(0.0, rows_of(*rows), Policy(limits=limits), Memory())
+    other, _ = deciding.decide(0.0, rows_of(*rows), Policy(limits=limits, jobs=(JobRule(Match()),)), Memory())
+
+    assert quick.rate == pytest.approx(other.rate, rel=1e-6, abs=1e-6)
+    assert {pair: share.why for pair, share in quick.shares.items()} == {
+        pair: share.why for pair, share in other.shares.items()
+    }

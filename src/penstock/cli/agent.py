@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
         policy=read_policy(args.policy, operations) if args.policy else "",
         mounts=held["run.mounts"],
         max_bytes=held["board.max_size"],
-        metrics=read_address(held["agent.metrics"]) if held["agent.metrics"] else None,
         bypass=Path(held["agent.bypass"]) if held["agent.bypass"] else None,
+        metrics=read_address(held["agent.metrics"]) if held["agent.metrics"] else None,
     )
     places.make_private(str(config.at.parent)) if not args.all_users else None
 

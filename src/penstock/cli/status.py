@@ -4,7 +4,8 @@
 penstock status           my jobs on this node
 penstock status 4711
 
-It asks this node's agent alone, and so works while the controller is down.
+It asks this node's agent alone, and so works while the controller is down.  Where no agent is, it looks at your own
+runs and their limits by hand.
 """
 
 import argparse
@@ -24,10 +25,14 @@ def run(args: argparse.Namespace) -> int:
     import json
     import time
 
-    from penstock.control import local
+    from penstock.base.errors import NoControllerError
+    from penstock.control import local, own
     from penstock.report import site
 
     held = _common.settings_of(args)
-    document = json.loads(local.ask(local.find(held["agent.socket"]), op="status", job=args.job)["json"])
+    try:
+        document = json.loads(local.ask(local.find(held["agent.socket"]), op="status", job=args.job)["json"])
+    except NoControllerError:
+        document = own.status(held["board.dir"], args.job)
     _common.print_json(document) if args.json else print("\n".join(site.status(document, time.time())))
     return 0

@@ -92,10 +92,10 @@ def sentence(error: BaseException, node: str) -> str:
     return f"the controller cannot be reached ({text or type(error).__name__})"
 
 
-def read_address(text: str, default_port: int = 0) -> tuple[str, int]:
+def read_address(text: str, default_port: int | None = None) -> tuple[str, int]:
     """HOST:PORT; a host of IPv6 stands in brackets."""
     host, colon, port = text.rpartition(":")
-    if not colon:
+    if not colon and default_port is not None:
         host, port = text, str(default_port)
     if not host or not port.isdigit() or not int(port) < 65536:
         raise UsageError(f"{text!r} is no address; write it as HOST:PORT")

@@ -18,7 +18,7 @@ import numpy as np
 from penstock.policy import demand, segments
 from penstock.policy.rules import Job, Limit, Policy
 from penstock.policy.segments import Floats, Ints
-from penstock.policy.sharing import ALGORITHMS, groups
+from penstock.policy.sharing import ALGORITHMS, groups, maxmin
 from penstock.policy.sharing.contract import Claim, Observation, Settings, State
 
 
@@ -137,6 +137,8 @@ def _of_jobs(
     asked = np.bincount(job, weights=wish, minlength=len(jobs)).astype(float)
     if limit.per in ("user", "group"):
         return _of_owners(limit, total, present, asked, jobs)
+    if limit.sharing == "maxmin" and not policy.jobs:
+        return _evenly(limit, total, present, asked)
     claims = []
     for j in present:
         rule = policy.rule_of(jobs[j])
@@ -159,9 +161,28 @@ def _of_jobs(
     for j in present:
         of_job[j] = decision.grants[str(j)][limit.name]
     why = {j: decision.why[str(j)] for j in present}
+    return of_job, _alone(limit, total, present, asked, why)
+
+
+def _evenly(limit: Limit, total: float, present: list[int], asked: Floats) -> tuple[Floats, dict[int, str]]:
+    """Max-min where no rule tells jobs apart: what the algorithm gives, in columns."""
+    wish = np.minimum(asked[present], total)
+    pool, totals = np.zeros(len(present), dtype=np.int64), np.array([total])
+    got = segments.fill(totals, pool, wish)
+    of_job = np.zeros(len(asked))
+    of_job[present] = segments.spread(totals, pool, got)
+    pairs = zip(present, got.tolist(), wish.tolist(), strict=True)
+    why = {j: maxmin.reason(limit.name, mine, wanted) for j, mine, wanted in pairs}
+    return of_job, _alone(limit, total, present, asked, why)
+
+
+def _alone(
+    limit: Limit, total: float, present: list[int], asked: Floats, why: dict[int, str]
+) -> dict[int, str]:
+    """A lone job that asks for more than there is has all of it: it is told so."""
     if len(present) == 1 and asked[present[0]] >= total:
-        why[present[0]] = f"it has all of {limit.name}: no other job asks"
-    return of_job, why
+        return {present[0]: f"it has all of {limit.name}: no other job asks"}
+    return why
 
 
 def _of_owners(

@@ -16,8 +16,8 @@ FLOOR = 1.0  # units a second: a job that asks for nothing may begin
 
 def estimate(asked: Floats, waiting: Floats, grant: Floats, most: float) -> Floats:
     """Demand a second of each row; `waiting` is the number of callers that wait now or waited in the interval."""
-    asked = np.nan_to_num(np.clip(asked, 0.0, most), nan=0.0, posinf=most, neginf=0.0)
-    held = np.nan_to_num(np.clip(grant, 0.0, most), nan=0.0, posinf=most, neginf=0.0)
+    asked = np.fmin(np.fmax(asked, 0.0), most)  # fmax takes 0 for what is no number
+    held = np.fmin(np.fmax(grant, 0.0), most)
     hungry = (waiting > 0) & (asked >= 0.5 * held)
     return np.where(hungry, most, np.minimum(most, asked * ROOM + FLOOR))
 

@@ -251,7 +251,8 @@ class _Reader:
     def rows(self, table: Mapping[str, Any], name: str, most: int) -> list[Mapping[str, Any]]:
         rows = table.get(name, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            self.wrong(self.lines.of("", 0, name), f"write each {name} as a table of its own: [[{name}]]")
+            at = self.lines.of(name) or self.lines.of("", 0, name)
+            self.wrong(at, f"write each {name} as a table of its own: [[{name}]]")
             return []
         if len(rows) > most:
             self.wrong(self.lines.of(name, most), f"there may be {most} tables [[{name}]] at most")

@@ -151,6 +151,8 @@ def status(document: Row, time_s: float) -> list[str]:
         lines += [line for row in job["rows"] for line in _status(row, time_s)]
         if not job["rows"]:
             lines.append("  no limit means it")
+        if job["bypassing"]:
+            lines.append(f"  part of it escapes: {visible(job['bypassing'])}")
     if not document["jobs"]:
         lines.append(f"none of your jobs has a board on {visible(document['node'])}")
     controller = document["controller"]
@@ -166,7 +168,7 @@ def status(document: Row, time_s: float) -> list[str]:
 
 
 def _status(row: Row, time_s: float) -> list[str]:
-    whose = "your own limit" if row["by_hand"] else f"limit {visible(row['limit'])}"
+    whose = f"your own limit {visible(row['limit'])}" if row["by_hand"] else f"limit {visible(row['limit'])}"
     has, asks = rate(row["rate"], row["bytes"]), rate(row["asked"], row["bytes"])
     now = state(row)
     if now == "held back":
@@ -175,7 +177,7 @@ def _status(row: Row, time_s: float) -> list[str]:
         said = "not held back"
     else:
         said = {"released": "released, nothing is held back", "shadow": "in shadow, counts only"}[now]
-    lines = [f"  {whose}: {said}; has {has} on this node, asks for {asks}"]
+    lines = [f"  {whose}: {said}; has {has} on this node" + (f", asks for {asks}" if row["asked"] else "")]
     if row["delayed"]:
         lines.append(
             f"    it cost: {show_count(row['delayed'])} calls waited, "
