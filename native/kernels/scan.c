@@ -287,7 +287,7 @@ static uint32_t generation_of(const struct statx *x) {
   return x->stx_mask & STATX_BTIME ? penstock_generation(x->stx_btime.tv_sec, x->stx_btime.tv_nsec) : 0;
 }
 
-static void fill(struct penstock_entry *e, const struct statx *x) {
+void penstock_entry_fill(struct penstock_entry *e, const struct statx *x) {
   *e = (struct penstock_entry){
     .ino = x->stx_ino,
     .size = x->stx_size,
@@ -501,7 +501,7 @@ static int add_entry(struct worker *w, struct listing *l, const struct dirent64 
     l->excluded = true;
     return 0;
   }
-  fill(&d.attrs, &x);
+  penstock_entry_fill(&d.attrs, &x);
   int err = 0;
   if (S_ISLNK(x.stx_mode))
     read_target(w, l->fd, name, &d);
@@ -557,7 +557,7 @@ static uint32_t row_flags(const struct listing *l, bool moved, int err, bool oth
 /* The folder's own entry, where its parent's listing does not give it. */
 static int add_root(struct worker *w, const struct statx *x) {
   struct penstock_draft d = {0};
-  fill(&d.attrs, x);
+  penstock_entry_fill(&d.attrs, x);
   return penstock_batch_root(w->batch, &d);
 }
 
@@ -615,7 +615,7 @@ static int keep_changed(struct worker *w, const struct item *it, const struct st
   if (!c)
     return -ENOMEM;
   *c = (struct changed){.size = it->size, .name_at = it->name_at};
-  fill(&c->attrs, x);
+  penstock_entry_fill(&c->attrs, x);
   c->attrs.flags = PENSTOCK_CHECKED;
   memcpy(c->path, it->path, it->size + 1);
   pthread_mutex_lock(&s->mutex);

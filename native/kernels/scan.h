@@ -37,6 +37,10 @@ struct penstock_scan_stats {
 
 enum penstock_problem { PENSTOCK_PROBLEM_LIST = 1, PENSTOCK_PROBLEM_STAT, PENSTOCK_PROBLEM_LAYOUT, PENSTOCK_PROBLEM_MOVED };
 
+/* The attributes that statx gave, asked for STATX_BASIC_STATS and STATX_BTIME. */
+struct statx;
+void penstock_entry_fill(struct penstock_entry *e, const struct statx *x);
+
 /* Starts the threads, with nothing to do yet.  NULL: errno says why the root cannot be scanned. */
 struct penstock_scan *penstock_scan_open(const char *root, const struct penstock_scan_options *o);
 void penstock_scan_close(struct penstock_scan *s);

@@ -221,7 +221,7 @@ static PyType_Slot entry_slots[] = {
 };
 static PyType_Spec entry_spec = {"penstock._native.Entry", sizeof(Entry), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, entry_slots};
 
-static PyObject *entry_object(const struct penstock_entry *e) {
+PyObject *penstock_module_entry_object(const struct penstock_entry *e) {
   Entry *o = PyObject_New(Entry, entry_type);
   if (o)
     o->e = *e;
@@ -443,7 +443,7 @@ static int found(const View *view, PyObject *path, struct penstock_entry *e, con
 static PyObject *view_stat(PyObject *self, PyObject *path) {
   struct penstock_entry e;
   const struct penstock_index *in;
-  return found((View *)self, path, &e, &in) < 0 ? NULL : entry_object(&e);
+  return found((View *)self, path, &e, &in) < 0 ? NULL : penstock_module_entry_object(&e);
 }
 
 /* A part of any size as bytes, or None. */
@@ -493,7 +493,7 @@ struct told {
 };
 
 static PyObject *visit_tuple(const struct penstock_visit *it, const char *path, size_t size) {
-  PyObject *e = entry_object(it->entry);
+  PyObject *e = penstock_module_entry_object(it->entry);
   if (!e)
     return NULL;
   return Py_BuildValue("y#NIL", path, (Py_ssize_t)size, e, it->folder ? it->folder->flags : 0, (long long)(it->folder ? it->folder->learnt_ns : 0));

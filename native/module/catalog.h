@@ -12,5 +12,8 @@ PyObject *penstock_module_os_error(int err, PyObject *what);
 /* A tuple of an Entry's fields. */
 int penstock_module_entry(PyObject *tuple, struct penstock_entry *e);
 
+/* The Entry. */
+PyObject *penstock_module_entry_object(const struct penstock_entry *e);
+
 /* The segments of a View. */
 const struct penstock_view *penstock_module_view(PyObject *o);

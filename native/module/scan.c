@@ -7,15 +7,37 @@
 #include "areas.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "catalog.h"
 #include "kernels/scan.h"
 
 static const char SCAN[] = "penstock.scan", BATCH[] = "penstock.batch";
 enum { BATCHES_MAX = 4096 };
+
+/* ---- one name ---- */
+
+static PyObject *entry_at(PyObject *self, PyObject *given) {
+  PyObject *path;
+  struct penstock_entry e;
+  struct statx x;
+  (void)self;
+  if (!PyUnicode_FSConverter(given, &path))
+    return NULL;
+  int r;
+  Py_BEGIN_ALLOW_THREADS
+  r = statx(AT_FDCWD, PyBytes_AsString(path), AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_BASIC_STATS | STATX_BTIME, &x);
+  Py_END_ALLOW_THREADS
+  Py_DECREF(path);
+  if (r)
+    return penstock_module_os_error(errno, given);
+  penstock_entry_fill(&e, &x);
+  return penstock_module_entry_object(&e);
+}
 
 /* ---- batches ---- */
 
@@ -357,6 +379,7 @@ static PyObject *scan_problems(PyObject *self, PyObject *capsule) {
 }
 
 PyMethodDef penstock_module_scan[] = {
+  {"entry_at", entry_at, METH_O, "entry_at(path): its Entry as the file system has it now; symlinks are not followed."},
   {"batch_new", batch_new, METH_NOARGS, "batch_new(): a batch of folders to be written."},
   {"batch_add", batch_add, METH_VARARGS, "batch_add(batch, name, entry, target, layout, sums): an entry of the folder closed next."},
   {"batch_root", batch_root, METH_VARARGS, "batch_root(batch, b'', entry, None, None, None): the root's own entry."},
