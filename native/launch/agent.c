@@ -48,14 +48,24 @@ static uint64_t real_ns(void) {
 
 static void sleep_ms(int ms) { nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL); }
 
-void penstock_note(const struct penstock_wishes *wishes, const char *format, ...) {
-  char path[PATH_MAX], line[1024], when[32];
-  struct tm tm;
-  time_t now = time(NULL);
+int penstock_log_open(const struct penstock_wishes *wishes) {
+  char path[PATH_MAX];
   const char *chosen = getenv("PENSTOCK_LOG");
   if (snprintf(path, sizeof path, "%s%s", chosen && *chosen ? chosen : wishes->state,
                chosen && *chosen ? "" : "/penstock.log") >= (int)sizeof path)
-    return;
+    return -1;
+  int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, fd = open(path, flags, 0600);
+  if (fd < 0 && errno == ENOENT && !(chosen && *chosen)) {
+    penstock_make_parents(path);
+    fd = open(path, flags, 0600);
+  }
+  return fd;
+}
+
+void penstock_note(const struct penstock_wishes *wishes, const char *format, ...) {
+  char line[1024], when[32];
+  struct tm tm;
+  time_t now = time(NULL);
   strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
   int size = snprintf(line, sizeof line, "%s penstock-run[%d]: ", when, (int)getpid());
   va_list list;
@@ -64,11 +74,7 @@ void penstock_note(const struct penstock_wishes *wishes, const char *format, ...
   va_end(list);
   size = size > (int)sizeof line - 2 ? (int)sizeof line - 2 : size;
   line[size++] = '\n';
-  int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, fd = open(path, flags, 0600);
-  if (fd < 0 && errno == ENOENT && !(chosen && *chosen)) {
-    penstock_make_parents(path);
-    fd = open(path, flags, 0600);
-  }
+  int fd = penstock_log_open(wishes);
   if (fd >= 0 && write(fd, line, (size_t)size) < 0)
     size = 0; /* a log that cannot be written is no reason for anything */
   if (fd >= 0)

@@ -52,5 +52,8 @@ int penstock_collect_board(const char *path, const struct penstock_wishes *wishe
 /* Bring in boards whose agent was killed, and put those away on which nobody lives: how many were brought in. */
 int penstock_collect(const char *base, const struct penstock_wishes *wishes, const char *node, const char *except);
 
+/* The log, for appending; -1: it cannot be written. */
+int penstock_log_open(const struct penstock_wishes *wishes);
+
 /* One line in the log. */
 void penstock_note(const struct penstock_wishes *wishes, const char *format, ...) __attribute__((format(printf, 2, 3)));

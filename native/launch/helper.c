@@ -33,14 +33,13 @@ static _Noreturn void become(const char *penstock, const struct penstock_wishes 
   char *const argv[] = {(char *)"penstock", (char *)"catalog", (char *)"follow", (char *)"--ring", (char *)"3",
                         (char *)"--board", (char *)(uintptr_t)board, (char *)"--root",
                         (char *)(uintptr_t)wishes->catalog_root, (char *)"--", (char *)(uintptr_t)wishes->catalog, NULL};
-  int null = open("/dev/null", O_RDWR);
+  int null = open("/dev/null", O_RDWR), log = penstock_log_open(wishes);
   setsid();
   /* Out of the way first: any of them may have one of the numbers that they are to have. */
-  int kept[] = {fcntl(alive, F_DUPFD, 10), fcntl(null, F_DUPFD, 10), fcntl(ring, F_DUPFD, 10)};
-  dup2(kept[0], 0);
-  dup2(kept[1], 1);
-  dup2(kept[1], 2);
-  dup2(kept[2], 3);
+  int kept[] = {fcntl(alive, F_DUPFD, 10), fcntl(null, F_DUPFD, 10), fcntl(log < 0 ? null : log, F_DUPFD, 10),
+                fcntl(ring, F_DUPFD, 10)};
+  for (int i = 0; i < 4; i++)
+    dup2(kept[i], i);
   syscall(SYS_close_range, 4u, ~0u, 0);
   for (int sig = 1; sig < SIGRTMIN; sig++)
     signal(sig, SIG_DFL);

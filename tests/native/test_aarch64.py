@@ -46,7 +46,10 @@ def compiled(folder: Path, sources: list[Path], *flags: object) -> list[Path]:
 
 def test_library(generated: Path) -> None:
     listed = re.findall(r"'(\.\./\w+/\w+\.c)'", (NATIVE / "interpose/meson.build").read_text())
-    sources = [*(NATIVE / "interpose").glob("*.c"), *((NATIVE / "interpose" / name).resolve() for name in listed)]
+    sources = [
+        *(NATIVE / "interpose").glob("*.c"),
+        *((NATIVE / "interpose" / name).resolve() for name in listed),
+    ]
     sources += [NATIVE / "interpose/vfork.S", generated / "calls_wrappers.c"]
     objects = compiled(generated, sorted(sources), *LIBRARY)
     made = generated / "libpenstock.so"
