@@ -15,10 +15,10 @@ HELP = "keep the metadata of a tree, and ask it"
 
 
 def register(parser: argparse.ArgumentParser) -> None:
-    from penstock.cli._catalog import asking, building, tables
+    from penstock.cli._catalog import asking, building, following, tables
 
     rows = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
-    for module in (building, asking, tables):
+    for module in (building, asking, tables, following):
         module.register(rows)
 
 
