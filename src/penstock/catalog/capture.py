@@ -167,12 +167,12 @@ class Follower:
             now.entry.st_ino,
             stat.S_IFMT(now.entry.st_mode),
         )
-        if rel and not same and (was is not None or is_folder):
-            self.overlay.forget_below(rel)
-            if is_folder and self.whole(rel) in self.watch.made:
-                self.overlay.complete.add(rel)
-            elif is_folder:
-                self.to_scan.add(rel)
+        if rel and not same:
+            if was is not None:
+                self.overlay.forget_below(rel)
+            if is_folder:
+                self.overlay.hidden.add(rel)
+                (self.overlay.complete if self.whole(rel) in self.watch.made else self.to_scan).add(rel)
         self.overlay.found[rel] = now
 
     def _look_at_links(self, rel: bytes, was: Found) -> None:
@@ -202,30 +202,21 @@ class Follower:
     # ---- moves ----
 
     def move(self, move: Move) -> None:
-        """What is known of a folder goes with it."""
+        """What is known of a folder goes with it; whether it is still there, looking at both names will tell."""
         old, new = self.below_root(move.old), self.below_root(move.new)
         if not old or not new:
             return
         was = self.known(old)
         if was is None or not stat.S_ISDIR(was.entry.st_mode):
             return
-        try:
-            now = self.ask(self.whole(new))
-        except OSError:
-            now = None
-        if now is None or now.entry.st_ino != was.entry.st_ino:
-            return  # moved on since; a later event tells
         rows = {new + p[len(old) :]: found for p, found in self._known_below(old)}
         complete = {new + p[len(old) :] for p in self._complete_below(old)}
         self.overlay.forget_below(old)
         self.overlay.forget_below(new)
         self.overlay.found[old] = None
+        self.overlay.found[new] = was
         self.overlay.found |= rows
-        self.overlay.found[new] = now
         self.overlay.complete |= complete
-        self.watch.made |= {self.whole(p) for p in complete}
-        if new not in complete:
-            self.to_scan.add(new)
 
     def _known_below(self, rel: bytes) -> Iterator[tuple[bytes, Found]]:
         if self.base is not None and not self.overlay.is_hidden(rel):
@@ -252,18 +243,13 @@ class Follower:
         """Take events, and look at what they name."""
         for row in events:
             self.watch.feed(Event(*row))
-        moves, names = self.watch.take()
+        moves, names, folders = self.watch.take()
         for each in moves:
             self.move(each)
         for path in names:
-            rel = self.below_root(path)
-            if rel is None:
-                continue
-            was = self.overlay.found.get(rel)
-            if not rel or (was is not None and stat.S_ISDIR(was.entry.st_mode)):
-                self.touched.add(rel)
-            else:
+            if (rel := self.below_root(path)) is not None:
                 self.look(rel)
+        self.touched |= {rel for path in folders if (rel := self.below_root(path)) is not None}
 
     def flush(self) -> None:
         """Writes what was found as a segment."""
@@ -272,7 +258,7 @@ class Follower:
             if rel and self.known(rel) is None:
                 self.look(rel)
         touched, self.touched = self.touched, set()
-        for rel in touched:
+        for rel in sorted(touched):
             self.look(rel)
         if self.overlay.found or self.overlay.complete:
             self._write()

@@ -4,14 +4,13 @@
 Each event comes twice: BEFORE its call, and DONE after it (native/board/ring.h).  Between them a thread has one call.
 
 Invariants:
-1. Every name that a call may have changed is in `look` or in `later` from its BEFORE on, whether DONE comes or not.
-2. What is in `look` can be looked at now; in `later` is what may still change without a further event: files that are
-   open for writing, or mapped.  At the end all of `later` is to be looked at too.
+1. Every name that a call may have changed comes into `look` or `open`, whether its DONE comes or not.
+2. What is in `look` can be looked at now.  What is open for writing, or mapped, may still change without a further event:
+   at the end all of that is to be looked at too.
 3. Nothing is read here: what is on the file system decides, not what an event said.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -68,7 +67,8 @@ class Watch:
     doing: dict[tuple[int, int], Event] = field(default_factory=dict)
     open: Counter[bytes] = field(default_factory=Counter)
     mapped: set[bytes] = field(default_factory=set)
-    look: dict[bytes, None] = field(default_factory=dict)  # in order
+    look: set[bytes] = field(default_factory=set)
+    folders: set[bytes] = field(default_factory=set)  # in which names came or went
     moves: list[Move] = field(default_factory=list)  # names that were renamed, in order
     made: set[bytes] = field(default_factory=set)  # names that were not there before: by mkdir and the like
 
@@ -93,17 +93,17 @@ class Watch:
             self._settle(began)
 
     def _see(self, path: bytes) -> None:
-        self.look[path] = None
+        self.look.add(path)
 
     def _see_name(self, path: bytes) -> None:
         self._see(path)
-        self._see(parent(path))
+        self.folders.add(parent(path))
 
     def _settle(self, event: Event) -> None:
         path = event.path
         if event.what == What.OPEN:
             self.open[path] += 1
-            self._see(parent(path))
+            self.folders.add(parent(path))
         elif event.what == What.CLOSE:
             self.open[path] -= 1
             if self.open[path] <= 0:
@@ -119,11 +119,19 @@ class Watch:
             self._see_name(path)
             if event.what == What.NAME:
                 self.made.add(path)
+            else:
+                self.made.discard(path)
             if event.path2:
                 self._see(event.path2)
 
     def _rename(self, move: Move) -> None:
-        """What is known under the old name goes on under the new one."""
+        """What is known under the old name goes on under the new one; both names are to be looked at."""
+        for path in [p for p in self.look if is_below(p, move.old)]:
+            self._see(moved(path, move))
+        self.folders |= {moved(p, move) for p in self.folders}
+        was_made = {p for p in self.made if is_below(p, move.old)}
+        self.made = {p for p in self.made - was_made if not is_below(p, move.new)}
+        self.made |= {moved(p, move) for p in was_made}
         self.moves.append(move)
         self._see_name(move.old)
         self._see_name(move.new)
@@ -133,20 +141,16 @@ class Watch:
             self.mapped.remove(path)
             self.mapped.add(moved(path, move))
 
-    def take(self) -> tuple[list[Move], list[bytes]]:
-        """The moves since the last time, and what can be looked at now."""
-        moves, look = self.moves, list(self.look)
-        self.moves, self.look = [], {}
-        return moves, look
+    def take(self) -> tuple[list[Move], list[bytes], set[bytes]]:
+        """Since the last time: the moves, the names to be looked at (a folder before what is in it), the folders whose
+        own times changed."""
+        taken = self.moves, sorted(self.look), self.folders
+        self.moves, self.look, self.folders = [], set(), set()
+        return taken
 
     def finish(self) -> None:
         """Nothing comes any more: all that was begun counts as done."""
         for event in list(self.doing.values()):
             self._settle(event)
         self.doing.clear()
-        for path in self._later():
-            self._see(path)
-
-    def _later(self) -> Iterator[bytes]:
-        yield from self.open
-        yield from self.mapped
+        self.look |= self.open.keys() | self.mapped

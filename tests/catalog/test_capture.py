@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""penstock run --catalog: after the run the catalog is what a fresh scan would make, whatever the run did or suffered."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Catalog
+from penstock.catalog.build import build
+from penstock.catalog.check import check
+from tests.catalog.conftest import PENSTOCK, facts, penstock, walked
+
+PYTHON = Path(sys.executable).resolve()
+DISORDER = Path(__file__).with_name("disorder.py")
+
+
+class Set:
+    """A tree, its catalog inside of it, and places for a run."""
+
+    def __init__(self, top: Path) -> None:
+        self.tree, self.catalog = top / "tree", top / "tree" / "set.cat"
+        self.tree.mkdir(parents=True)
+        self.boards = Path(f"/dev/shm/penstock-test-{os.getpid()}-{time.monotonic_ns()}")
+        self.boards.mkdir(mode=0o700)
+        self.state = top / "state"
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "LC_ALL": "C.UTF-8",
+            "HOME": str(top),
+            "PENSTOCK_STATE_DIR": str(self.state),
+            "PENSTOCK_BOARD_DIR": str(self.boards),
+        }
+
+    def build(self) -> None:
+        build(self.tree, self.catalog)
+
+    def start(self, *command: object, **more: str) -> "subprocess.Popen[bytes]":
+        words = [str(w) for w in (PENSTOCK, "run", "--catalog", self.catalog, "--", *command)]
+        return subprocess.Popen(words, env={**self.env, **more}, cwd=self.tree, start_new_session=True)
+
+    def run(self, *command: object, **more: str) -> int:
+        with self.start(*command, **more) as process:
+            return process.wait(timeout=120)
+
+    def shell(self, text: str, **more: str) -> None:
+        assert self.run("bash", "-ec", text, **more) == 0
+
+    @property
+    def log(self) -> str:
+        path = self.state / "penstock.log"
+        return path.read_text() if path.exists() else ""
+
+    def helpers(self) -> list[int]:
+        """Helpers at work on this catalog."""
+        found = []
+        for pid in filter(str.isdecimal, os.listdir("/proc")):
+            try:
+                words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"follow" in words and os.fsencode(self.catalog) in words:
+                found.append(int(pid))
+        return found
+
+    def wait(self) -> None:
+        """Until no helper works any more: after the agent was killed nobody waits for it."""
+        wait_until(lambda: not self.helpers())
+
+    def is_as_fresh(self) -> None:
+        """Every name, and no other, with the attributes that it has now: folders' sizes and link counts aside."""
+        cat, top = Catalog.open(self.catalog), os.fsencode(self.tree)
+        own = os.fsencode(self.catalog.name)
+        paths = {p for p in walked(self.tree) if p != own and not p.startswith(own + b"/")}
+        assert set(names(cat)) == paths
+        for path in sorted(paths):
+            now = os.lstat(top + b"/" + path)
+            assert stripped(cat.stat(path)) == stripped(now), path
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until, "it does not come to be"
+        time.sleep(0.01)
+
+
+def stripped(entry: Any) -> tuple[int, ...]:
+    is_folder = entry.st_mode & 0o170000 == 0o040000
+    skipped = (2, 5, 6) if is_folder else ()
+    return tuple(value for i, value in enumerate(facts(entry)) if i not in skipped)
+
+
+def names(cat: Catalog) -> Iterator[bytes]:
+    todo = [b""]
+    while todo:
+        here = todo.pop()
+        yield here
+        for name, entry, *_ in cat.view.list(here):
+            path = here + b"/" + name if here else name
+            if entry.st_mode & 0o170000 == 0o040000:
+                todo.append(path)
+            else:
+                yield path
+
+
+@pytest.fixture
+def make_set() -> Iterator[Callable[[Path], Set]]:
+    import shutil
+
+    made: list[Set] = []
+
+    def make(top: Path) -> Set:
+        made.append(Set(top))
+        return made[-1]
+
+    yield make
+    for it in made:
+        for pid in it.helpers():
+            send(pid, signal.SIGKILL)
+        shutil.rmtree(it.boards, ignore_errors=True)
+
+
+@pytest.fixture
+def plain(make_set: Callable[[Path], Set], fast: Path) -> Set:
+    return make_set(fast / "set")
+
+
+def test_what_a_run_writes_is_in_the_catalog_and_folders_it_made_are_complete(plain: Set) -> None:
+    plain.shell(
+        "mkdir -p out/step1; echo data > out/step1/rank0; ln -s rank0 out/step1/last; mv out/step1 out/one"
+    )
+    cat = Catalog.open(plain.catalog)
+    assert cat.listdir("out") == ["one"]
+    assert cat.listdir("out/one") == ["last", "rank0"]
+    assert cat.stat("out/one/rank0").st_size == 5
+    assert cat.readlink("out/one/last") == "rank0"
+    assert cat.folder("out").complete and cat.folder("out/one").complete
+    assert not cat.folder("").complete  # what else lies there nobody said
+    assert cat.fresh("out") and cat.fresh("out/one")
+
+
+def test_a_catalog_that_was_built_stays_complete(plain: Set) -> None:
+    (plain.tree / "old").mkdir()
+    (plain.tree / "old" / "file").write_text("was there")
+    plain.build()
+    plain.shell("echo new > old/new; rm old/file; echo top > top")
+    cat = Catalog.open(plain.catalog)
+    assert cat.folder("old").complete and cat.fresh("old")
+    assert cat.listdir("old") == ["new"]
+    plain.is_as_fresh()
+
+
+def test_k01_what_was_there_is_not_taken_for_new(plain: Set) -> None:
+    """O_CREAT on a file that exists, and a file that is truncated and written again."""
+    (plain.tree / "there").write_text("x" * 1000)
+    plain.build()
+    before = Catalog.open(plain.catalog).stat("there")
+    plain.shell("echo -n abc >> there; : > other; echo -n 12345 > other")
+    cat = Catalog.open(plain.catalog)
+    assert (cat.stat("there").st_size, cat.stat("there").st_ino) == (1003, before.st_ino)
+    assert cat.stat("other").st_size == 5
+
+
+def test_descriptors_that_are_copied_inherited_or_left_open(plain: Set) -> None:
+    plain.build()
+    plain.shell("""
+        exec 5> kept; echo one >&5
+        (echo two >&5; sleep 0.05; echo three >&5) &
+        /bin/echo four > by_program
+        python3 -c 'import subprocess; subprocess.run(["sh", "-c", "echo five; echo six >&2"], stdout=open("so", "w"), stderr=open("se", "w"))'
+        python3 -c 'import os; f = os.open("unclosed", os.O_CREAT | os.O_WRONLY); os.write(f, b"seven"); os._exit(0)'
+        python3 -c 'import multiprocessing as m; p = m.Process(target=lambda: open("mp", "w").write("eight")); p.start(); p.join()'
+        wait
+    """)
+    plain.is_as_fresh()
+
+
+def test_k05_k06_links_and_folders_that_move(plain: Set) -> None:
+    (plain.tree / "deep" / "er").mkdir(parents=True)
+    for i in range(20):
+        (plain.tree / "deep" / "er" / f"f{i}").write_text("x" * i)
+    os.link(plain.tree / "deep" / "er" / "f1", plain.tree / "second")
+    plain.build()
+    plain.shell("""
+        mv deep moved; echo more >> moved/er/f3; mv moved/er up; chmod 600 second; rm moved/nothing || true
+        python3 -c 'import os; f = open("gone", "w"); f.write("x"); os.unlink("gone"); f.write("y"); f.close()'
+        mkdir swap; mv up swap/up; rm -r moved; mkdir moved; echo again > moved/er
+    """)
+    plain.is_as_fresh()
+
+
+def test_a_folder_from_outside_is_read_whole(plain: Set, fast: Path) -> None:
+    plain.build()
+    (fast / "elsewhere" / "in").mkdir(parents=True)
+    (fast / "elsewhere" / "in" / "file").write_text("unseen")
+    plain.shell(f"mv {fast}/elsewhere here; mkdir out; mv out {fast}/away")
+    assert Catalog.open(plain.catalog).stat("here/in/file").st_size == 6
+    plain.is_as_fresh()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_runs(plain: Set, seed: int) -> None:
+    plain.run(PYTHON, DISORDER, plain.tree, seed + 100, 30, 1, 1)
+    plain.wait()
+    plain.build()
+    processes, threads = ((1, 1), (3, 1), (1, 3), (2, 2))[seed % 4]
+    assert plain.run(PYTHON, DISORDER, plain.tree, seed, 150, processes, threads) == 0
+    plain.is_as_fresh()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_runs_that_are_killed(plain: Set, seed: int) -> None:
+    """kill -9 of all the run's processes but the agent and the helper, or of the agent too."""
+    rng = random.Random(seed)
+    plain.build()
+    process = plain.start(PYTHON, DISORDER, plain.tree, seed, 100_000, 2, 2)
+    wait_until(lambda: len(os.listdir(plain.tree)) > 2)
+    time.sleep(rng.uniform(0.0, 0.3))
+    kill_all(process.pid, plain, with_agent=seed % 3 == 2)
+    process.wait(timeout=60)
+    plain.wait()
+    plain.is_as_fresh()
+
+
+def kill_all(agent: int, it: Set, with_agent: bool) -> None:
+    """A killed parent's children become others' children: looked for first, again and again."""
+    seen: set[int] = set()
+    while found := set(descendants(agent)) - set(it.helpers()) - seen:
+        for pid in found:
+            send(pid, signal.SIGSTOP)  # so that it makes no more
+        seen |= found
+    for pid in [agent, *seen] if with_agent else seen:
+        send(pid, signal.SIGKILL)
+
+
+def send(pid: int, sig: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, sig)
+
+
+def descendants(pid: int) -> list[int]:
+    found, todo = [], [pid]
+    while todo:
+        children: list[int] = []
+        for task in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                children += map(int, task.read_text().split())
+        found += children
+        todo += children
+    return found
+
+
+def test_k04_a_full_ring_makes_nobody_wait_and_its_folders_are_read(plain: Set) -> None:
+    plain.build()
+    text = "import os\nfor d in range(20):\n os.mkdir(f'd{d}')\n for i in range(100): open(f'd{d}/{i}', 'w').close()"
+    assert plain.run(PYTHON, "-c", text, PENSTOCK_CATALOG_RING_SIZE="64KiB") == 0
+    plain.is_as_fresh()
+
+
+def test_a_killed_helper_costs_nothing_that_update_does_not_find(plain: Set) -> None:
+    plain.build()
+    process = plain.start("bash", "-c", "read; mkdir later; echo x > later/file")
+    wait_until(lambda: bool(plain.helpers()))
+    for pid in plain.helpers():
+        send(pid, signal.SIGKILL)
+    for pid in descendants(process.pid):
+        send(pid, signal.SIGTERM)
+    process.wait(timeout=60)
+    (plain.tree / "later").mkdir(exist_ok=True)
+    assert "penstock catalog update" in plain.log
+    penstock("update", plain.catalog)
+    plain.is_as_fresh()
+
+
+def test_two_runs_at_once_keep_one_catalog(plain: Set) -> None:
+    plain.build()
+    both = [
+        plain.start("bash", "-c", f"mkdir r{i}; for f in 1 2 3; do echo {i} > r{i}/$f; done") for i in (1, 2)
+    ]
+    assert [p.wait(timeout=60) for p in both] == [0, 0]
+    plain.is_as_fresh()
+
+
+def test_the_catalog_of_another_folder_is_refused_and_the_program_runs(plain: Set, fast: Path) -> None:
+    other = fast / "other"
+    other.mkdir()
+    build(other, plain.catalog)
+    plain.shell("echo x > file")
+    assert (plain.tree / "file").exists()
+    assert f"is the catalog of {other}" in plain.log
+    assert not Catalog.open(plain.catalog).exists(other / "file")
+
+
+def test_check_agrees(plain: Set) -> None:
+    plain.build()
+    plain.shell("mkdir d; for i in $(seq 50); do echo $i > d/$i; done; rm d/7; mv d/8 d/80; chmod 640 d/9")
+    assert not check(plain.catalog).differences
+
+
+def test_on_a_testbed_only_touched_names_are_asked_about(
+    make_set: Callable[[Path], Set], testbed: Any
+) -> None:
+    """By the server's own counters."""
+    bed = make_set(testbed.path / "set")
+    for i in range(300):
+        (bed.tree / f"old{i}").write_text("")
+    bed.build()
+    with testbed.counted() as got:
+        bed.shell("for i in 1 2 3; do echo data > new$i; done")
+    bed.is_as_fresh()
+    assert sum(got.values()) < 250, got
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_runs_on_a_testbed(make_set: Callable[[Path], Set], testbed: Any, seed: int) -> None:
+    bed = make_set(testbed.path / "set")
+    bed.build()
+    assert bed.run(PYTHON, DISORDER, bed.tree, seed, 100, 2, 1) == 0
+    bed.is_as_fresh()
+    cat = Catalog.open(bed.catalog)
+    for path in names(cat):
+        if cat.stat(path).st_mode & 0o170000 == 0o100000:
+            assert cat.layout_bytes(path) == os.getxattr(os.fsencode(bed.tree) + b"/" + path, "lustre.lov")
