@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: PTH
 """A program that makes disorder in a folder: python disorder.py FOLDER SEED OPERATIONS PROCESSES THREADS.
 
 Whatever the operating system refuses is passed over.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""penstock run --catalog: after the run the catalog is what a fresh scan would make, whatever the run did or suffered."""
+"""penstock run --catalog: after the run the catalog is what a fresh scan would make, whatever the run did."""
 
 import contextlib
 import os
@@ -62,7 +62,7 @@ class Set:
     def helpers(self) -> list[int]:
         """Helpers at work on this catalog."""
         found = []
-        for pid in filter(str.isdecimal, os.listdir("/proc")):
+        for pid in filter(str.isdecimal, (p.name for p in Path("/proc").iterdir())):
             try:
                 words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
             except OSError:
@@ -176,9 +176,15 @@ def test_descriptors_that_are_copied_inherited_or_left_open(plain: Set) -> None:
         exec 5> kept; echo one >&5
         (echo two >&5; sleep 0.05; echo three >&5) &
         /bin/echo four > by_program
-        python3 -c 'import subprocess; subprocess.run(["sh", "-c", "echo five; echo six >&2"], stdout=open("so", "w"), stderr=open("se", "w"))'
+        python3 -c 'if True:
+            import subprocess
+            subprocess.run(["sh", "-c", "echo 5; echo 6 >&2"], stdout=open("so", "w"), stderr=open("se", "w"))'
         python3 -c 'import os; f = os.open("unclosed", os.O_CREAT | os.O_WRONLY); os.write(f, b"seven"); os._exit(0)'
-        python3 -c 'import multiprocessing as m; p = m.Process(target=lambda: open("mp", "w").write("eight")); p.start(); p.join()'
+        python3 -c 'if True:
+            import multiprocessing
+            child = multiprocessing.Process(target=lambda: open("mp", "w").write("eight"))
+            child.start()
+            child.join()'
         wait
     """)
     plain.is_as_fresh()
@@ -223,7 +229,7 @@ def test_random_runs_that_are_killed(plain: Set, seed: int) -> None:
     rng = random.Random(seed)
     plain.build()
     process = plain.start(PYTHON, DISORDER, plain.tree, seed, 100_000, 2, 2)
-    wait_until(lambda: len(os.listdir(plain.tree)) > 2)
+    wait_until(lambda: sum(1 for _ in plain.tree.iterdir()) > 2)
     time.sleep(rng.uniform(0.0, 0.3))
     kill_all(process.pid, plain, with_agent=seed % 3 == 2)
     process.wait(timeout=60)

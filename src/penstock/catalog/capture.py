@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The catalog's helper: while a run goes on, keeps a catalog of what it writes.
 
-penstock-run starts it beside the program.  It reads the events of the board's ring, asks the file system about the names
-in them, off the program's path, and writes segments now and then and at the end.
+penstock-run starts it beside the program.  It reads the events of the board's ring, asks the file system about the
+names in them, off the program's path, and writes segments now and then and at the end.
 
 Invariants:
-1. Only names that the run touched are asked about, and their folders; whole folders are read where events were lost, and
-   where a folder came from outside of what is known.
+1. Only names that the run touched are asked about, and their folders; whole folders are read where events were lost,
+   and where a folder came from outside of what is known.
 2. What the file system says holds, never what an event said; asking twice gives the same.
 3. A folder is called complete if it was before, or if it was made, or brought, before our eyes.
 4. Killed, it leaves the catalog as it was written last; `penstock catalog update` finds the rest.
@@ -23,8 +23,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import msgspec
 
 from penstock import _native
 from penstock.base.errors import PenstockError
@@ -141,7 +139,7 @@ class Follower:
         target = layout = None
         with suppress(OSError):
             if kind == stat.S_IFLNK:
-                target = os.readlink(path)
+                target = os.readlink(path)  # noqa: PTH115 - names are bytes
             elif kind == stat.S_IFREG and self.layout:
                 layout = os.getxattr(path, self.layout, follow_symlinks=False)
         return Found(entry, target, layout)

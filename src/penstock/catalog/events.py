@@ -5,8 +5,8 @@ Each event comes twice: BEFORE its call, and DONE after it (native/board/ring.h)
 
 Invariants:
 1. Every name that a call may have changed comes into `look` or `open`, whether its DONE comes or not.
-2. What is in `look` can be looked at now.  What is open for writing, or mapped, may still change without a further event:
-   at the end all of that is to be looked at too.
+2. What is in `look` can be looked at now.  What is open for writing, or mapped, may still change without a further
+   event: at the end all of that is to be looked at too.
 3. Nothing is read here: what is on the file system decides, not what an event said.
 """
 
