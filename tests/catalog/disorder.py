@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: PTH
+# ruff: noqa: PTH101, PTH102, PTH104, PTH106, PTH108, PTH123, PTH211
 """A program that makes disorder in a folder: python disorder.py FOLDER SEED OPERATIONS PROCESSES THREADS.
 
 Whatever the operating system refuses is passed over.
