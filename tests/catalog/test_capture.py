@@ -309,7 +309,7 @@ def test_the_catalog_of_another_folder_is_refused_and_the_program_runs(plain: Se
 def test_check_agrees(plain: Set) -> None:
     plain.build()
     plain.shell("mkdir d; for i in $(seq 50); do echo $i > d/$i; done; rm d/7; mv d/8 d/80; chmod 640 d/9")
-    assert not check(plain.catalog).differences
+    assert {d.path for d in check(plain.catalog).differences} <= {os.fsencode(plain.catalog.name)}
 
 
 def test_on_a_testbed_only_touched_names_are_asked_about(

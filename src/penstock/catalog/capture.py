@@ -326,7 +326,7 @@ class Follower:
 
 
 def _as_captured(entry: Any, now_ns: int) -> tuple[Any, ...]:
-    fields = list(entry)
+    fields = list(entry.fields)
     fields[_LEARNT_AT], fields[_FLAGS_AT] = now_ns, CAPTURED
     return tuple(fields)
 
@@ -374,16 +374,24 @@ def _opened(folder: Path, root: bytes) -> Catalog | None:
 # ---- the loop ----
 
 
+def lives(pid: int, start_ticks: int) -> bool:
+    """Is it the process that began then?  One that has ended and that nobody has waited for yet does nothing more."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return False
+    return words[0] not in (b"Z", b"X") and int(words[19]) == start_ticks
+
+
 def nobody_lives(board: str) -> bool:
     """Is no process of the board there any more?  A board that is gone has none."""
-    from penstock.control.identity import start_ticks
     from penstock.runs import board as boards
 
     try:
         seen = boards.read(Path(board))
     except (OSError, PenstockError):
         return True
-    return not any(p.end_ns == 0 and start_ticks(p.pid) == p.start_ticks for p in seen.processes)
+    return not any(lives(p.pid, p.start_ticks) for p in seen.processes)
 
 
 def follow(folder: Path, root: bytes, ring: int, board: str, alive: int) -> Follower:
