@@ -362,16 +362,19 @@ static bool path_of(struct worker *w, const struct listing *l, const char *name,
   return true;
 }
 
-static bool is_excluded(struct worker *w, const struct listing *l, const char *name) {
-  const char *const *p = w->scan->o.exclude;
-  if (!p || !*p || !path_of(w, l, name, strlen(name)))
-    return false;
-  for (; *p; p++) {
+bool penstock_excluded(const char *const *patterns, const char *path) {
+  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+  for (const char *const *p = patterns; p && *p; p++) {
     bool whole = strchr(*p, '/') != NULL;
-    if (fnmatch(**p == '/' ? *p + 1 : *p, whole ? w->path : name, whole ? FNM_PATHNAME : 0) == 0)
+    if (fnmatch(**p == '/' ? *p + 1 : *p, whole ? path : name, whole ? FNM_PATHNAME : 0) == 0)
       return true;
   }
   return false;
+}
+
+static bool is_excluded(struct worker *w, const struct listing *l, const char *name) {
+  const char *const *p = w->scan->o.exclude;
+  return p && *p && path_of(w, l, name, strlen(name)) && penstock_excluded(p, w->path);
 }
 
 static int add_folder(struct worker *w, struct listing *l, const char *name, const struct statx *x) {

@@ -41,6 +41,9 @@ enum penstock_problem { PENSTOCK_PROBLEM_LIST = 1, PENSTOCK_PROBLEM_STAT, PENSTO
 struct statx;
 void penstock_entry_fill(struct penstock_entry *e, const struct statx *x);
 
+/* Is a path, relative to the root, one of those that the patterns leave out? */
+bool penstock_excluded(const char *const *patterns, const char *path);
+
 /* Starts the threads, with nothing to do yet.  NULL: errno says why the root cannot be scanned. */
 struct penstock_scan *penstock_scan_open(const char *root, const struct penstock_scan_options *o);
 void penstock_scan_close(struct penstock_scan *s);

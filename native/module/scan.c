@@ -165,13 +165,17 @@ struct scanning {
   char **exclude;
 };
 
+static void free_excludes(struct scanning *s) {
+  for (char **p = s->exclude; p && *p; p++)
+    PyMem_Free(*p);
+  PyMem_Free(s->exclude);
+}
+
 static void scanning_free(struct scanning *s) {
   if (!s)
     return;
   penstock_scan_close(s->scan);
-  for (char **p = s->exclude; p && *p; p++)
-    PyMem_Free(*p);
-  PyMem_Free(s->exclude);
+  free_excludes(s);
   PyMem_Free(s->layout);
   PyMem_Free(s);
 }
@@ -211,6 +215,18 @@ static int copy_excludes(struct scanning *s, PyObject *list) {
       return -1;
   }
   return 0;
+}
+
+static PyObject *excluded(PyObject *self, PyObject *args) {
+  PyObject *patterns;
+  const char *path;
+  struct scanning s = {0};
+  (void)self;
+  if (!PyArg_ParseTuple(args, "O!y", &PyList_Type, &patterns, &path))
+    return NULL;
+  bool copied_all = copy_excludes(&s, patterns) == 0, is = copied_all && penstock_excluded((const char *const *)s.exclude, path);
+  free_excludes(&s);
+  return copied_all ? PyBool_FromLong(is) : NULL;
 }
 
 /* scan_open(root, threads, held, one_file_system, lazy, rate, layout, excludes, own_dev, own_ino) */
@@ -386,6 +402,7 @@ PyMethodDef penstock_module_scan[] = {
   {"batch_close", batch_close, METH_VARARGS, "batch_close(batch, path, flags, learnt_ns): what was added since the last was in it."},
   {"batch_merge", batch_merge, METH_VARARGS, "batch_merge(batch, view): all that a view holds."},
   {"segment_write", segment_write, METH_VARARGS, "segment_write(fd, batches, id, seed): its header's figures."},
+  {"excluded", excluded, METH_VARARGS, "excluded(patterns, path): is a path relative to the root one of those left out?"},
   {"scan_open", scan_open, METH_VARARGS,
    "scan_open(root, threads, held, one_file_system, lazy, rate, layout, excludes, own_dev, own_ino): threads that wait for folders."},
   {"scan_push", scan_push, METH_VARARGS, "scan_push(scan, path): a folder to be scanned with all below it."},

@@ -24,7 +24,7 @@ from penstock import Catalog
 from penstock.base.errors import PenstockError, VersionError
 from penstock.catalog import store
 from penstock.catalog.build import build, shares
-from penstock.catalog.check import check
+from penstock.catalog.check import Difference, check
 from penstock.catalog.scanning import Limits
 from penstock.catalog.update import should_merge, update
 from penstock.cli import main
@@ -149,6 +149,44 @@ def test_k15_leaves_itself_and_what_is_excluded_out(tree: Path) -> None:
     assert not cat.exists("a/b/c")
     assert not cat.folder("").complete
     assert cat.folder("empty").complete
+
+
+def test_k15_check_leaves_out_what_the_build_left_out(tree: Path) -> None:
+    """Its own folder in the tree, and what was excluded, are no news; what is beside them is."""
+    penstock("build", tree, "-o", tree / "a/own.cat", "--exclude", "file1?")
+    assert penstock("check", tree / "a/own.cat", "--dry-run").stdout.startswith(f"{tree}/a/own.cat: 0 of ")
+    (tree / "a/late").touch()
+    said = penstock("check", tree / "a/own.cat").stdout.splitlines()
+    assert sorted(said[:-1]) == ["a/late: is new", "a: ctime differs", "a: mtime differs"]
+    cat = Catalog.open(tree / "a/own.cat")
+    assert cat.exists("a/late")
+    assert not cat.exists("a/file12")
+    assert not cat.folder("a").complete
+    assert not check(tree / "a/own.cat", mend=False).differences
+
+
+def test_check_of_a_folders_own_attributes_keeps_what_is_below(tree: Path, fast: Path) -> None:
+    build(tree, fast / "set.cat")
+    (tree / "a").chmod(0o711)
+    assert {it.what for it in check(fast / "set.cat").differences} == {"mode differs", "ctime differs"}
+    as_fresh(fast / "set.cat", tree)
+
+
+def test_k08_inode_used_again_is_another_file(tmp_path: Path) -> None:
+    """Same name, inode, size and times of writing: only its birth tells, and checksums of the old one are not kept."""
+    tree, catalog = plant(tmp_path / "tree"), tmp_path / "set.cat"
+    file, was = tree / "a/file7", (tree / "a/file7").stat()
+    build(tree, catalog)
+    for _ in range(2000):
+        file.unlink()
+        file.write_bytes(b"y" * 700)
+        if file.stat().st_ino == was.st_ino:
+            break
+    else:
+        pytest.skip(f"no file system here gives an inode number twice: {tmp_path}")
+    os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert Difference(b"a/file7", "is another file now") in check(catalog).differences
+    as_fresh(catalog, tree)
 
 
 def test_k15_access_times_stay(tree: Path, fast: Path) -> None:

@@ -14,6 +14,7 @@ import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from os.path import samestat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ from penstock.catalog.reader import (
     COMPLETE,
     LAYOUT,
     LEFT_OUT,
+    LISTED,
+    MOVED,
     SUMS,
     TARGET,
     UNREADABLE,
@@ -77,36 +80,17 @@ class Seen:
     """errno: the catalog's own bytes of this folder cannot be read."""
 
 
-def entry_of(st: os.stat_result, flags: int) -> tuple[int, ...]:
-    """An Entry's fields of what lstat says."""
-    device = st.st_rdev if stat.S_ISCHR(st.st_mode) or stat.S_ISBLK(st.st_mode) else 0
-    times = (st.st_atime_ns, st.st_mtime_ns, st.st_ctime_ns)
-    return (
-        st.st_mode,
-        st.st_ino,
-        st.st_nlink,
-        st.st_uid,
-        st.st_gid,
-        st.st_size,
-        st.st_blocks,
-        device,
-        *times,
-        0,
-        0,
-        flags,
-        0,
-    )
-
-
-def compared(entry: Any, st: os.stat_result) -> list[str]:
+def compared(entry: Any, now: Any) -> list[str]:
     """What differs, in words.  Times of last reading and the sizes of folders are nobody's business."""
-    if entry.st_ino != st.st_ino or stat.S_IFMT(entry.st_mode) != stat.S_IFMT(st.st_mode):
+    if entry.st_ino != now.st_ino or stat.S_IFMT(entry.st_mode) != stat.S_IFMT(now.st_mode):
         return ["is another file now"]
-    skip = {"st_size", "st_nlink"} if stat.S_ISDIR(st.st_mode) else set()
+    if 0 not in (entry.generation, now.generation) and entry.generation != now.generation:
+        return ["is another file now"]  # its inode was used again
+    skip = {"st_size", "st_nlink"} if stat.S_ISDIR(now.st_mode) else set()
     return [
         f"{word} differs"
         for name, word in _FIELDS.items()
-        if name not in skip and getattr(entry, name) != getattr(st, name)
+        if name not in skip and getattr(entry, name) != getattr(now, name)
     ]
 
 
@@ -114,6 +98,7 @@ class _Checker:
     def __init__(self, catalog: Catalog, checksums: bool) -> None:
         self.catalog = catalog
         self.checksums = checksums
+        self.own, self.excludes = catalog.path.stat(), list(catalog.manifest.options.excludes)
         self.attribute = (
             LAYOUTS.get(catalog.manifest.identity.type) if catalog.manifest.options.layouts else None
         )
@@ -143,21 +128,25 @@ class _Checker:
 
     def _name(self, seen: Seen, here: bytes, path: bytes, name: bytes, entry: Any) -> None:
         whole = here + b"/" + name
+        if self.excludes and _native.excluded(self.excludes, path):
+            return
         try:
-            st = os.lstat(whole)
-            target = os.fsencode(Path(os.fsdecode(whole)).readlink()) if stat.S_ISLNK(st.st_mode) else None
-            layout = self._layout(whole, st)
+            now = _native.entry_at(whole)
+            if now.st_ino == self.own.st_ino and samestat(os.lstat(whole), self.own):
+                return
+            target = os.fsencode(Path(os.fsdecode(whole)).readlink()) if stat.S_ISLNK(now.st_mode) else None
+            layout = self._layout(whole, now)
         except OSError:
             return
-        what = ["is new"] if entry is None else compared(entry, st)
+        what = ["is new"] if entry is None else compared(entry, now)
         kept, flags = None, CHECKED
         if entry is None or "is another file now" in what:
-            if stat.S_ISDIR(st.st_mode):
+            if stat.S_ISDIR(now.st_mode):
                 seen.new_folders.append(path)
         else:
             if target != self.catalog.view.part(path, TARGET):
                 what.append("target differs")
-            if stat.S_ISREG(st.st_mode) and layout != self.catalog.view.part(path, LAYOUT):
+            if stat.S_ISREG(now.st_mode) and layout != self.catalog.view.part(path, LAYOUT):
                 what.append("layout differs")
             kept = self.catalog.view.part(path, SUMS)
             if kept and self.checksums and not what:
@@ -166,13 +155,11 @@ class _Checker:
                     what.append(bad)
                     flags |= CHANGED_INSIDE
             kept = None if what else kept
-        generation = 0 if entry is None or what else entry.generation
-        fields = entry_of(st, flags)
-        seen.rows.append((name, (*fields[:11], generation, *fields[12:]), target, layout, kept))
+        seen.rows.append((name, (*now.fields[:12], 0, flags, 0), target, layout, kept))
         seen.differences += [Difference(path, word) for word in what]
 
-    def _layout(self, path: bytes, st: os.stat_result) -> bytes | None:
-        if self.attribute is None or not stat.S_ISREG(st.st_mode):
+    def _layout(self, path: bytes, now: Any) -> bytes | None:
+        if self.attribute is None or not stat.S_ISREG(now.st_mode):
             return None
         try:
             return os.getxattr(path, self.attribute, follow_symlinks=False)
@@ -238,7 +225,8 @@ def _mend(catalog: Catalog, bad: list[Seen], damaged: bool) -> None:
     for seen in bad:
         for row in seen.rows:
             _native.batch_add(batch, *row)
-        flags = catalog.view.folder(seen.path)[0] & ~2 | COMPLETE
+        was = catalog.view.folder(seen.path)[0] & ~MOVED
+        flags = was if was & LISTED else was | COMPLETE
         _native.batch_close(batch, seen.path, flags, seen.learnt_ns)
     parts = [store.put(catalog.path, [batch])]
     new = [path for seen in bad for path in seen.new_folders]
