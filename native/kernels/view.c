@@ -288,10 +288,10 @@ static int step(struct walk *w, unsigned depth_max, enum penstock_walk (*visit)(
   struct level *l = &w->level[at];
   uint64_t bits;
   int have = smallest(w, l, &bits, &size);
-  if (have <= 0) {
+  if (have == 0)
     leave(w);
+  if (have <= 0)
     return have;
-  }
   struct penstock_folder child;
   for (unsigned i = l->folder.segments; i < w->v->count; i++)
     child.row[i] = PENSTOCK_NO_ROW;
@@ -350,13 +350,11 @@ int penstock_view_walk(const struct penstock_view *v, const char *path, size_t s
     err = 0;
   else
     while (err == 0 && w.levels > 0) {
-      size_t before = w.levels;
       err = step(&w, depth_max, visit, state);
-      if (err == -EBADMSG || err == -EIO) { /* the rest of this folder is lost, others are not */
+      if (err == -EBADMSG || err == -EIO) { /* the rest of the folder that it was in is lost, others are not */
         bad(state, err, w.path, w.level[w.levels - 1].path_size);
         err = 0;
-        if (w.levels >= before)
-          leave(&w);
+        leave(&w);
       }
     }
   while (w.levels > 0)
