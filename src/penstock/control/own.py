@@ -79,7 +79,7 @@ def _row(held: limits.Held) -> dict[str, Any]:
         "waiting": held.waiting,
         "since_s": 0.0,
         "delayed": held.delayed,
-        "calls_asked": held.calls,
+        "asked_in_all": held.asked,
         "waited_s": held.waited_s + held.waiting_s,
         "shadow": held.shadow,
         "released": held.open,
