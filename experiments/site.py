@@ -36,7 +36,7 @@ LEASE_S = 5.0
 
 
 def policy_of(text: str) -> rules.Policy:
-    policy, mistakes = rules_toml.parse(text, frozenset(limits.operations()))
+    policy, mistakes = rules_toml.parse(text, frozenset(board.operations()))
     if policy is None:
         raise SystemExit("\n".join(f"line {m.line}: {m.text}" for m in mistakes))
     return policy

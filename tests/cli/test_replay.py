@@ -134,9 +134,9 @@ def test_an_interrupt_ends_it_and_leaves_nothing(tmp_path: Path, place: Path, nu
     path = counts(tmp_path, ("open", "mknod"), *[60] * 60)
     command = [BIN / "penstock", "replay", path, "--on", place, "--json", "--every", "100ms"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    wait_for(lambda: any(place.iterdir()))
+    wait_for(lambda: is_at_work(process.pid))
     process.send_signal(number)
-    said, _ = process.communicate(timeout=30)
+    said, _ = process.communicate(timeout=60)
 
     assert process.returncode == 128 + number
     assert json.loads(said)["signal"] == number
@@ -167,7 +167,13 @@ def test_a_killed_program_is_an_error_and_leaves_nothing(tmp_path: Path, place: 
     assert list(place.iterdir()) == []
 
 
-def wait_for(true: object, seconds: float = 20) -> None:
+def is_at_work(command: int) -> bool:
+    """Whether the program that the command started has its threads: it listens then, and has told when it began."""
+    children = Path(f"/proc/{command}/task/{command}/children").read_text().split()
+    return any(len(list(Path(f"/proc/{child}/task").iterdir())) > 1 for child in children)
+
+
+def wait_for(true: object, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not true():  # type: ignore[operator]
         assert time.monotonic() < end

@@ -96,11 +96,11 @@ def test_metadata_means_all_that_is_not_data() -> None:
 
 
 def test_costs_name_operations_that_exist() -> None:
-    assert set(costs.COSTS) <= set(limits.operations())
+    assert set(costs.COSTS) <= set(board.operations())
 
 
 def test_words_of_a_command_become_buckets() -> None:
-    policy = rules.parse_words(["metadata=5k/s", "data=1MiB/s@/scratch/big/"], frozenset(limits.operations()))
+    policy = rules.parse_words(["metadata=5k/s", "data=1MiB/s@/scratch/big/"], frozenset(board.operations()))
     first, second = (limits.of(limit) for limit in policy.limits)
     assert (first.rate, first.bytes, first.paths) == (5000, False, ())
     assert (second.rate, second.bytes, second.paths) == (2**20, True, ("/scratch/big",))
@@ -116,7 +116,7 @@ def test_words_of_a_command_become_buckets() -> None:
 )
 def test_mistakes_in_words_are_told(words: list[str], sentence: str) -> None:
     with pytest.raises(UsageError) as told:
-        rules.parse_words(words, frozenset(limits.operations()))
+        rules.parse_words(words, frozenset(board.operations()))
     assert str(told.value) == sentence
 
 

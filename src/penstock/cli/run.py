@@ -89,9 +89,9 @@ def limits_of(words: list[str]) -> list[tuple[int, int, bytes]]:
     if not words:
         return []
     from penstock.policy import rules
-    from penstock.runs import limits
+    from penstock.runs import board, limits
 
-    policy = rules.parse_words(words, frozenset(limits.operations()))
+    policy = rules.parse_words(words, frozenset(board.operations()))
     data = limits.spec([limits.of(limit) for limit in policy.limits], lease_s=10)
     return [(limits.SECTION, limits.VERSION, data)]
 

@@ -18,13 +18,12 @@ Invariants:
 import json
 import os
 import platform
-import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from penstock.control import seen
+from penstock.control import identity, seen
 from penstock.policy import bypass
 from penstock.policy.bypass import Reason
 
@@ -33,7 +32,6 @@ JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")  # as 
 AGAIN_S = 0.15
 MAX_AGE_S = 120.0
 MAX_BYTES = 4 << 20
-_CGROUP_JOB = re.compile(r"/job_(\d+)(?:/|$)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ def processes(proc: Path = Path("/proc")) -> dict[int, Process]:
 def _process(folder: Path) -> Process | None:
     try:
         parent = int((folder / "stat").read_text("ascii", "replace").rpartition(")")[2].split()[1])
-        cgroup = _CGROUP_JOB.search((folder / "cgroup").read_text("utf-8", "replace"))
+        cgroup = identity.job_of_cgroup((folder / "cgroup").read_text("utf-8", "replace"))
         uid = int((folder / "status").read_text("utf-8", "replace").partition("\nUid:")[2].split()[0])
     except (OSError, ValueError, IndexError):
         return None
@@ -110,7 +108,7 @@ def _process(folder: Path) -> Process | None:
         uid=uid,
         board="" if _is_of_another(board, uid) else board,
         preload=of("LD_PRELOAD"),
-        job=job or (cgroup[1] if cgroup else ""),
+        job=job or cgroup,
         readable=data is not None,
     )
 

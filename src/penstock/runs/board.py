@@ -9,9 +9,11 @@ uses (native/board/read.c), which takes the files as the hostile input that they
 import ctypes
 import errno
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum, IntFlag
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from penstock import _native
@@ -223,9 +225,10 @@ def noise() -> list[tuple[str, int]]:
     return [(path, under) for path, under in _native.board_noise()]
 
 
-def operations() -> dict[str, str]:
+@cache
+def operations() -> Mapping[str, str]:
     """The operations of calls.def with their classes, in the order of their numbers."""
-    return dict(_native.operations())
+    return MappingProxyType(dict(_native.operations()))
 
 
 def create(

@@ -36,7 +36,7 @@ from penstock import _native
 from penstock.base.errors import PenstockError, UsageError
 from penstock.policy import costs
 from penstock.policy.rules import CLASSES, Limit
-from penstock.runs.board import Under
+from penstock.runs.board import Under, operations
 
 VERSION = 1
 SECTION = 1  # PENSTOCK_SECTION_LIMITS
@@ -106,14 +106,8 @@ class Held(NamedTuple):
 
 
 @cache
-def operations() -> tuple[str, ...]:
-    """The operations of calls.def, in the order of their numbers."""
-    return tuple(name for name, _ in _native.operations())
-
-
-@cache
 def _by_class() -> Mapping[str, frozenset[str]]:
-    rows = _native.operations()
+    rows = operations().items()
     found = {word: frozenset(name for name, kind in rows if kind == word) for word in CLASSES}
     # Folders, attributes and locks are the metadata servers' business as well.
     found["metadata"] = frozenset(name for name, kind in rows if kind != "data")
