@@ -197,26 +197,38 @@ static bool count_waits(const struct penstock_holder *h, struct penstock_held re
   return true;
 }
 
-bool penstock_hold_observe(const struct penstock_holder *h, struct penstock_held ret[PENSTOCK_BUCKETS_MAX]) {
+bool penstock_hold_asked(const struct penstock_holder *h, unsigned bucket, struct penstock_asked *ret) {
   struct penstock_demand lines[PENSTOCK_DEMAND_LINES];
+  struct penstock_bucket_word word;
+  size_t word_at = offsetof(struct penstock_limits_usage, word) + bucket * sizeof word;
+  size_t lines_at = offsetof(struct penstock_limits_usage, demand) + bucket * sizeof lines;
+  *ret = (struct penstock_asked){0};
+  if (!read_usage((void *)(uintptr_t)h, word_at, &word, sizeof word) ||
+      !read_usage((void *)(uintptr_t)h, lines_at, lines, sizeof lines))
+    return false;
+  add_up(&ret->demand, lines);
+  ret->issued = word.issued;
+  ret->asked = word.issued - ret->demand.forgiven + ret->demand.undrawn;
+  ret->longest_ns = word.longest_ns;
+  return true;
+}
+
+bool penstock_hold_observe(const struct penstock_holder *h, struct penstock_held ret[PENSTOCK_BUCKETS_MAX]) {
   uint64_t now_ns = now();
   memset(ret, 0, PENSTOCK_BUCKETS_MAX * sizeof *ret);
   for (uint32_t i = 0; i < h->limits->count && i < PENSTOCK_BUCKETS_MAX; i++) {
     const struct penstock_bucket *b = &h->limits->bucket[i];
-    uint64_t issued;
-    size_t word = offsetof(struct penstock_limits_usage, word) + i * sizeof(struct penstock_bucket_word);
-    size_t demand = offsetof(struct penstock_limits_usage, demand) + i * sizeof lines;
+    struct penstock_asked asked;
     if (!h->limits->name[i][0])
       continue;
-    if (!read_usage((void *)(uintptr_t)h, word, &issued, sizeof issued) ||
-        !read_usage((void *)(uintptr_t)h, demand, lines, sizeof lines))
+    if (!penstock_hold_asked(h, i, &asked))
       return false;
     ret[i].line = b->line[b->gen & 1];
     ret[i].shadow = b->shadow;
     ret[i].given = b->given;
-    ret[i].owed = (int64_t)(issued - penstock_line_units(&ret[i].line, now_ns));
-    add_up(&ret[i].demand, lines);
-    ret[i].asked = issued - ret[i].demand.forgiven + ret[i].demand.undrawn;
+    ret[i].owed = (int64_t)(asked.issued - penstock_line_units(&ret[i].line, now_ns));
+    ret[i].demand = asked.demand;
+    ret[i].asked = asked.asked;
   }
   return count_waits(h, ret, now_ns);
 }

@@ -31,11 +31,21 @@ void penstock_hold_renew(struct penstock_holder *h, uint64_t lease_ns);
 /* The tickets of dead waiters: how many these were. */
 unsigned penstock_hold_give_back(struct penstock_holder *h);
 
-/* What one bucket has seen, and where it stands. */
+/* What one bucket has seen, since it was first used. */
+struct penstock_asked {
+  uint64_t issued;
+  struct penstock_demand demand;
+  uint64_t asked;        /* units; only grows, but for what was drawn and not used */
+  uint64_t longest_ns;   /* that a call waited, when over */
+};
+/* False where usage could not be read.  Also of a bucket that is not in use any more. */
+bool penstock_hold_asked(const struct penstock_holder *h, unsigned bucket, struct penstock_asked *ret);
+
+/* The same, and where it stands. */
 struct penstock_held {
   struct penstock_line line;
   struct penstock_demand demand;
-  uint64_t asked;        /* units, since the bucket was first used; only grows, but for what was drawn and not used */
+  uint64_t asked;
   int64_t owed;          /* units drawn that are not due yet; negative: idle */
   uint64_t given;
   uint32_t shadow;

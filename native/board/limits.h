@@ -106,6 +106,7 @@ struct penstock_limits_control {
 /* In usage. */
 struct penstock_bucket_word {
   _Alignas(128) uint64_t issued;
+  uint64_t longest_ns; /* that a call waited, when over (in shadow: the latest ticket); only grows */
 };
 
 /* What was asked and how it went: atomic additions, on one of a bucket's lines.  What was asked for in all is

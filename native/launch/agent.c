@@ -91,6 +91,7 @@ int penstock_write_frames(struct penstock_watch *w, const struct penstock_wishes
   struct penstock_mounts mounts;
   struct penstock_blob *layouts = NULL;
   struct penstock_placed placed;
+  struct penstock_limited limited;
   int error = penstock_harvest(w, &picture, living);
   if (error)
     return error;
@@ -100,6 +101,7 @@ int penstock_write_frames(struct penstock_watch *w, const struct penstock_wishes
   if (final)
     layouts = penstock_layouts_read(&picture, &mounts);
   penstock_placed_read(&placed, w, &picture, layouts);
+  penstock_limited_read(&limited, w);
   struct penstock_frame_facts facts = {
     .node = node,
     .time_ns = real_ns(),
@@ -110,6 +112,7 @@ int penstock_write_frames(struct penstock_watch *w, const struct penstock_wishes
     .mounts = &mounts,
     .layouts = layouts,
     .placed = &placed,
+    .limited = &limited,
     .reason = reason,
   };
   penstock_frames_node(&p, &picture, &facts, only);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Frames of the history out of what was seen: the keys are those of src/penstock/runs/record.py. */
 #pragma once
+#include "launch/limited.h"
 #include "launch/placed.h"
 #include "launch/places.h"
 #include "launch/segment.h"
@@ -16,6 +17,7 @@ struct penstock_frame_facts {
   const struct penstock_mounts *mounts;
   const struct penstock_blob *layouts; /* or NULL */
   const struct penstock_placed *placed; /* or NULL; told in the same frame as what was lost */
+  const struct penstock_limited *limited; /* or NULL; in the same frame too */
   const char *reason;     /* a word of runs/reasons.py that holds for all of it, or NULL */
 };
 

@@ -181,18 +181,28 @@ static struct penstock_demand *demand_of(uint32_t bucket) { return penstock_dema
 
 static void add(uint64_t *sum, uint64_t n) { __atomic_fetch_add(sum, n, __ATOMIC_RELAXED); }
 
+/* A few tries: who loses them all was overtaken by others' waits, and the longest may be a little short. */
+static void raise_longest(uint64_t *longest, uint64_t ns) {
+  uint64_t seen = __atomic_load_n(longest, __ATOMIC_RELAXED);
+  for (int i = 0; i < 8 && ns > seen; i++)
+    if (__atomic_compare_exchange_n(longest, &seen, ns, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+      return;
+}
+
+static void count_wait(uint32_t bucket, uint64_t ns) {
+  add(&demand_of(bucket)->delayed, 1);
+  add(&demand_of(bucket)->waited_ns, ns);
+  raise_longest(&here.usage->word[bucket].longest_ns, ns);
+}
+
 static __attribute__((noinline)) void count_rare(const struct penstock_ask *asks, unsigned count,
                                                  const struct penstock_pass *p) {
   for (unsigned i = 0; i < count; i++)
-    if (p->late >> asks[i].bucket & 1) {
-      add(&demand_of(asks[i].bucket)->delayed, 1);
-      add(&demand_of(asks[i].bucket)->waited_ns, p->late_ns);
-    }
+    if (p->late >> asks[i].bucket & 1)
+      count_wait(asks[i].bucket, p->late_ns);
   struct penstock_demand *first = demand_of(asks[0].bucket), *last = demand_of(p->bucket % PENSTOCK_BUCKETS_MAX);
-  if (p->waited_ns) {
-    add(&last->delayed, 1);
-    add(&last->waited_ns, p->waited_ns);
-  }
+  if (p->waited_ns)
+    count_wait(p->bucket % PENSTOCK_BUCKETS_MAX, p->waited_ns);
   if (p->ceiling)
     add(&last->ceilings, 1);
   if (p->unplaced)

@@ -70,7 +70,7 @@ def test_limits_hold_on_named_mounts_alone(env: dict[str, str], tmp_path: Path) 
     ("words", "sentence"),
     [
         (["--limit", "metadata"], "'metadata' is no limit; write it like metadata=5k/s or data=200MiB/s"),
-        (["--plan-file", "x"], "--plan-file needs a --limit to write"),
+        (["--plan-file", "x"], "--plan-file needs a --limit, or --place and something to place, to write"),
     ],
 )
 def test_mistakes_are_told_before_anything_starts(
@@ -140,3 +140,31 @@ def test_a_killed_agent_leaves_the_program_and_its_limits(env: dict[str, str], t
         took = float(process.stdout.readline())
     assert process.returncode == -signal.SIGKILL
     assert took >= 180 / 100
+
+
+def limits_of(env: dict[str, str]) -> list[dict[str, object]]:
+    done = launching.call(PENSTOCK, "report", "--json", env=env)
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, object]] = json.loads(done.stdout)["limits"]
+    return found
+
+
+def test_the_record_says_what_a_limit_cost(env: dict[str, str], tmp_path: Path) -> None:
+    words = ["--limit", "metadata=100/s", "--limit", "data=10GiB/s"]
+    took = seconds(env, tmp_path, 100, PENSTOCK, "run", *words, "--")
+    held, free = limits_of(env)
+    assert (held["limit"], held["rate"], held["released"]) == ("metadata by hand", pytest.approx(100), False)
+    assert held["asked"] >= 100  # type: ignore[operator]
+    assert 80 <= held["delayed"] <= held["asked"]  # type: ignore[operator]
+    assert held["waited_s"] >= 0.8  # type: ignore[operator]
+    assert 1 / 200 < held["longest_s"] <= held["waited_s"]  # type: ignore[operator]
+    assert (free["limit"], free["bytes"], free["delayed"], free["waited_s"]) == ("data by hand", True, 0, 0)
+    assert took >= 0.8
+    shown = launching.call(PENSTOCK, "report", env=env).stdout.decode()
+    assert "limits    metadata by hand (100/s): " in shown
+    assert "calls waited" in shown
+
+
+def test_a_run_without_limits_has_none_in_its_record(env: dict[str, str], tmp_path: Path) -> None:
+    seconds(env, tmp_path, 3, PENSTOCK, "run", "--")
+    assert limits_of(env) == []

@@ -9,13 +9,14 @@ import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from penstock.base.errors import DeniedError
 from penstock.base.text import cut, visible
-from penstock.report import facts, page, screen, svg, table
+from penstock.report import facts, limited, page, remarks, screen, svg, table
 from penstock.runs import merge, query, reasons, record
 from tests.runs import made
 
@@ -117,6 +118,7 @@ def hostile_record() -> facts.Facts:
         ops=[record.Op(words[1], words[2], 3, 0, 1, 1)],
         partial=[record.Reason(words[1], 1, words[2])],
         overflow={words[0]: 3},
+        limits=[record.Limit(name=words[1], delayed=1, waited_ns=5)],
     )
     begin = made.begin(job=words[1], user=words[2], argv=HOSTILE, cwd=HOSTILE[0], job_source=words[0])
     mark = record.Mark(node="n", word="ranks_missing", text=words[0], hint=words[1])
@@ -207,6 +209,69 @@ def test_not_seen_is_said() -> None:
 
     assert "NOT SEEN: 25 % of the requests" in "\n".join(screen.screen(gathered([node]), 8, 10240))
     assert "25 %" in check_page(page.page(gathered([node]))).text
+
+
+LIMIT = record.Limit(
+    name="metadata",
+    rate_milli=100_000,
+    units=1024 * 500,
+    delayed=400,
+    waited_ns=4 * made.S,
+    longest_ns=made.S,
+)
+
+
+def test_what_limits_cost_is_said() -> None:
+    """Summed over nodes, the longest of all; on the screen, on the page and for programs."""
+    nodes = [msgspec.structs.replace(made.node(n, [i]), limits=[LIMIT]) for i, n in enumerate(("n1", "n2"))]
+    found = gathered([made.begin(), *nodes, made.end()])
+    line = "metadata (200/s): 800 calls waited, 8 s in all, the longest 1 s; asked for 1000 calls"
+    assert f"limits    {line}" in screen.screen(found, 5, 0)
+    assert "! limits held calls back for 8 s, 40 % of the time of all threads" in screen.screen(found, 5, 0)
+    assert "What limits cost" in page.page(found)
+    assert table.document(found)["limits"] == [
+        {
+            "limit": "metadata",
+            "bytes": False,
+            "shadow": False,
+            "released": False,
+            "rate": 200.0,
+            "asked": 1000.0,
+            "delayed": 800,
+            "waited_s": 8.0,
+            "longest_s": 1.0,
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"delayed": 0}, "metadata (100/s): nobody waited, asked for 500 calls"),
+        ({"bytes": True, "delayed": 0}, "metadata (100 B/s): nobody waited, asked for 500 KiB"),
+        ({"shadow": True, "delayed": 0}, "metadata (100/s): nobody would have waited, asked for 500 calls"),
+        (
+            {"shadow": True},
+            "metadata (100/s): 400 calls would have waited, 4 s in all, the longest 1 s late; asked for 500 calls",
+        ),
+        (
+            {"name": ""},
+            "(lifted meanwhile) (released): 400 calls waited, 4 s in all, the longest 1 s; asked for 500 calls",
+        ),
+    ],
+)
+def test_what_a_limit_cost(fields: dict[str, object], line: str) -> None:
+    assert limited.lines([msgspec.structs.replace(LIMIT, **fields)]) == [line]
+
+
+def test_shadow_and_little_waiting_get_no_remark() -> None:
+    for limit in (
+        msgspec.structs.replace(LIMIT, shadow=True),
+        msgspec.structs.replace(LIMIT, waited_ns=made.S // 100),
+    ):
+        node = msgspec.structs.replace(made.node("n1", [0]), limits=[limit])
+        found = gathered([made.begin(), node, made.end()])
+        assert not [line for line in remarks.remarks(found, 0) if "limits" in line]
 
 
 def test_many_ranks_are_grouped() -> None:

@@ -17,7 +17,7 @@ from penstock import __version__
 from penstock.base import units
 from penstock.base.errors import DeniedError, PenstockError
 from penstock.base.text import cut, visible
-from penstock.report import svg
+from penstock.report import limited, svg
 from penstock.report.facts import SIZE_LABELS, Facts, Side, Use, Worker, small_classes
 from penstock.report.remarks import remarks
 from penstock.report.screen import exact, name_of, overflow, plural, stripes
@@ -285,6 +285,39 @@ def targets_figure(facts: Facts) -> Figure | None:
     )
 
 
+def limits_figure(facts: Facts) -> Figure | None:
+    """What limits cost."""
+    limits = facts.run.limits
+    if not limits:
+        return None
+    rows = [
+        svg.Row(limited.name_of(row), [max(row.waited_ns, 0)], _seconds(row.waited_ns))
+        for row in limits[:MOST_ROWS]
+    ]
+    lines = [
+        [
+            limited.name_of(row),
+            limited.rate(row),
+            limited.asked(row),
+            f"{row.delayed:,}",
+            _seconds(row.waited_ns),
+            _seconds(row.longest_ns),
+            "counted only (shadow)" if row.shadow else "held",
+        ]
+        for row in limits
+    ]
+    return Figure(
+        "What limits cost",
+        "Time that calls waited for each limit, all threads together; in shadow, how late they would have been.",
+        svg.bars(rows, (("meta", "waited"),), _seconds, "Time waited for limits", "time waited"),
+        Table(
+            ["limit", "rate", "asked for", "calls that waited", "waited", "longest", "how"],
+            lines,
+            frozenset(range(1, 6)),
+        ),
+    )
+
+
 def _rate(facts: Facts, side: Side, what: str) -> str:
     rate = facts.rate(side, what)
     return f"{_size(rate)}/s in calls of the slowest process" if rate else ""
@@ -350,6 +383,7 @@ def page(facts: Facts, top: int = TOP, small_bytes: int = 10240) -> str:
         when_figure(facts),
         operations_figure(facts),
         targets_figure(facts),
+        limits_figure(facts),
     ]
     job = f"job {visible(facts.summary.job)}" if facts.summary.job else f"run {facts.summary.id[:8]}"
     text = resources.files("penstock.report").joinpath("page.html").read_text(encoding="utf-8")

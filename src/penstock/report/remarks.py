@@ -6,6 +6,7 @@ Invariant: a remark states a number of the record and what it may mean; a run wi
 
 from penstock.base import units
 from penstock.base.text import cut, visible
+from penstock.report import limited
 from penstock.report.facts import Facts, small_classes
 from penstock.runs import record
 
@@ -15,8 +16,23 @@ NOTABLE_SHARE = 0.05  # of the processes' time, below which nothing is worth a r
 
 def remarks(facts: Facts, small_bytes: int) -> list[str]:
     """At most one sentence of each kind, the weightiest first."""
-    found = [_metadata(facts), _imbalance(facts), _one_target(facts), _small(facts, small_bytes)]
+    found = [
+        _limits(facts),
+        _metadata(facts),
+        _imbalance(facts),
+        _one_target(facts),
+        _small(facts, small_bytes),
+    ]
     return [sentence for sentence in (*found, _failed(facts), _reopened(facts)) if sentence]
+
+
+def _limits(facts: Facts) -> str:
+    waited = limited.waited_ns(facts.run.limits)
+    whole = sum(w.life_ns * max(w.threads, 1) for w in facts.workers)
+    if not whole or waited < NOTABLE_SHARE * whole:
+        return ""
+    share = units.show_ratio(min(waited, whole), whole)
+    return f"limits held calls back for {units.show_duration(waited)}, {share} of the time of all threads"
 
 
 def _metadata(facts: Facts) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TextIO
 
 from penstock.base.text import visible
+from penstock.report import limited
 from penstock.report.facts import Facts, Operation, Side, Target, Worker, ten
 from penstock.report.remarks import remarks
 from penstock.runs import query, record
@@ -184,6 +185,7 @@ def document(facts: Facts, small_bytes: int = 10240) -> dict[str, Any]:
         "operations": [_operation(op) for op in facts.operations],
         "targets": [_target(target) for target in facts.targets],
         "placed": facts.run.placed or None,
+        "limits": limited.document(facts.run.limits),
         "files": list(rows(facts)),
     }
 

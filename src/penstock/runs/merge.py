@@ -89,9 +89,32 @@ class Run:
         return total
 
     @property
+    def limits(self) -> list[record.Limit]:
+        """What each limit cost over all nodes; its rate is that of all of them."""
+        total: dict[tuple[str, bool, bool], record.Limit] = {}
+        for limit in (row for node in self.nodes for row in node.limits):
+            key = (limit.name, limit.bytes, limit.shadow)
+            total[key] = _both(total[key], limit) if key in total else limit
+        return sorted(total.values(), key=lambda row: (-row.waited_ns, row.name, row.bytes, row.shadow))
+
+    @property
     def unseen_ratio(self) -> float | None:
         """The largest share of calls that a node's file system counted and Penstock did not see."""
         return max((n.unseen_ratio for n in self.nodes if n.unseen_ratio is not None), default=None)
+
+
+def _both(a: record.Limit, b: record.Limit) -> record.Limit:
+    return record.Limit(
+        name=a.name,
+        bytes=a.bytes,
+        shadow=a.shadow,
+        released=a.released and b.released,
+        rate_milli=a.rate_milli + b.rate_milli,
+        units=a.units + b.units,
+        delayed=a.delayed + b.delayed,
+        waited_ns=a.waited_ns + b.waited_ns,
+        longest_ns=max(a.longest_ns, b.longest_ns),
+    )
 
 
 class Partial(msgspec.Struct, frozen=True):

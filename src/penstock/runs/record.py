@@ -156,6 +156,22 @@ class Reason(msgspec.Struct, frozen=True):
     text: str = msgspec.field(name="txt", default="")
 
 
+class Limit(msgspec.Struct, frozen=True):
+    """What one limit cost the programs of a node."""
+
+    name: str = msgspec.field(name="b", default="")  # as the limit is called; "": it was lifted meanwhile
+    bytes: bool = msgspec.field(name="by", default=False)  # it counts bytes, else calls by weight
+    shadow: bool = msgspec.field(name="sh", default=False)  # it delayed nobody: what follows would have been
+    released: bool = msgspec.field(name="open", default=False)  # everything passed when this was written
+    rate_milli: int = msgspec.field(
+        name="rate", default=0
+    )  # calls or bytes in 1,000 seconds; as it stood then
+    units: int = msgspec.field(name="u", default=0)  # asked for: bytes, or 1/1024 of a call of weight one
+    delayed: int = msgspec.field(name="n", default=0)  # calls that waited for this one longest
+    waited_ns: int = msgspec.field(name="ns", default=0)  # how long, all together
+    longest_ns: int = msgspec.field(name="max", default=0)
+
+
 class Node(msgspec.Struct, frozen=True):
     """All that one node saw of a run."""
 
@@ -174,6 +190,7 @@ class Node(msgspec.Struct, frozen=True):
     )  # table or limit -> what did not fit
     # Of a plan of placement, by board.PLACED; also `plan_ns` (which plan), `left_out`, `checked`, `as_planned`.
     placed: dict[str, int] = msgspec.field(name="plc", default_factory=dict)
+    limits: list[Limit] = msgspec.field(name="lim", default_factory=list)
 
 
 class End(msgspec.Struct, frozen=True):

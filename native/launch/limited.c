@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+/* See limited.h. */
+#include "launch/limited.h"
+#include <string.h>
+#include "board/holder.h"
+
+static uint64_t milli(uint64_t rate, bool bytes) {
+  unsigned __int128 units = (unsigned __int128)rate * 1000000000000u >> PENSTOCK_RATE_SHIFT;
+  units /= bytes ? 1 : PENSTOCK_CALL_UNITS;
+  return units < INT64_MAX ? (uint64_t)units : INT64_MAX;
+}
+
+static uint64_t bounded(uint64_t value) { return value < INT64_MAX ? value : INT64_MAX; }
+
+/* Usage is the job's: any number may stand there. */
+static void read_one(struct penstock_limited *ret, const struct penstock_holder *h, unsigned i) {
+  const struct penstock_limits_control *c = h->limits;
+  const struct penstock_bucket *b = &c->bucket[i];
+  struct penstock_asked asked;
+  if (!penstock_hold_asked(h, i, &asked) || (!c->name[i][0] && !asked.demand.delayed))
+    return;
+  struct penstock_limited_bucket *row = &ret->bucket[ret->count++];
+  memcpy(row->name, c->name[i], PENSTOCK_LIMIT_NAME_BYTES);
+  row->name[PENSTOCK_LIMIT_NAME_BYTES] = 0;
+  row->bytes = c->rules[c->rules_gen & 1].bytes >> i & 1;
+  row->shadow = b->shadow;
+  row->open = b->line[b->gen & 1].open;
+  row->rate_milli = milli(b->line[b->gen & 1].rate, row->bytes);
+  row->units = (int64_t)asked.asked > 0 ? asked.asked : 0;
+  row->delayed = bounded(asked.demand.delayed);
+  row->waited_ns = bounded(asked.demand.waited_ns);
+  row->longest_ns = bounded(asked.longest_ns);
+}
+
+void penstock_limited_read(struct penstock_limited *ret, const struct penstock_watch *w) {
+  struct penstock_holder h;
+  ret->count = 0;
+  if (!w->agent || penstock_hold_board(&h, &w->board) || !h.limits->rules_gen)
+    return;
+  for (unsigned i = 0; i < PENSTOCK_BUCKETS_MAX; i++)
+    read_one(ret, &h, i);
+}
+
+uint32_t penstock_limited_pack(struct penstock_pack *p, const struct penstock_limited *limited) {
+  if (!limited->count)
+    return 0;
+  penstock_key_array(p, "lim", limited->count);
+  for (uint32_t i = 0; i < limited->count; i++) {
+    const struct penstock_limited_bucket *row = &limited->bucket[i];
+    penstock_pack_map(p, 9);
+    penstock_key_text(p, "b", row->name);
+    penstock_key_bool(p, "by", row->bytes);
+    penstock_key_bool(p, "sh", row->shadow);
+    penstock_key_bool(p, "open", row->open);
+    penstock_key_uint(p, "rate", row->rate_milli);
+    penstock_key_uint(p, "u", row->units);
+    penstock_key_uint(p, "n", row->delayed);
+    penstock_key_uint(p, "ns", row->waited_ns);
+    penstock_key_uint(p, "max", row->longest_ns);
+  }
+  return 1;
+}
