@@ -11,7 +11,8 @@ import pytest
 
 from penstock import Catalog
 from penstock.base.errors import PenstockError
-from tests.catalog.conftest import penstock, plant, same, walked
+from penstock.catalog.reader import is_expired
+from tests.catalog.conftest import PENSTOCK, penstock, plant, same, walked
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +188,74 @@ def test_k07_archive_and_back(tree: Path, catalog: Path, tmp_path: Path) -> None
     (tmp_path / "set.parquet").write_bytes((tmp_path / "set.parquet").read_bytes()[:-100])
     done = penstock("restore", tmp_path / "set.parquet", "-o", tmp_path / "third.cat", status=1)
     assert "no whole Parquet file" in done.stderr
+
+
+def test_k09_times_and_sizes_beyond_64_bits_of_nanoseconds(fast: Path) -> None:
+    """They come through index, archive and SQL unrounded; only SQL's own type of time leaves them out."""
+    tree, catalog = fast / "old", fast / "old.cat"
+    tree.mkdir()
+    for name, seconds in (("past", -(10**11)), ("future", 10**11), ("before", -1)):
+        (tree / name).touch()
+        os.utime(tree / name, ns=(seconds * 10**9 + 7, seconds * 10**9 + 7))
+    with (tree / "large").open("wb") as out:
+        out.truncate(2**62)
+    assert (tree / "future").stat().st_mtime_ns > 2**63, "this file system has no such times"
+    penstock("build", tree, "-o", catalog, "-q")
+    penstock("export", catalog, "--parquet", fast / "old.parquet")
+    penstock("restore", fast / "old.parquet", "-o", fast / "again.cat")
+    for file in (catalog, fast / "again.cat"):
+        cat = Catalog.open(file)
+        for path in walked(tree):
+            assert same(cat.stat(path), os.fsencode(tree) + b"/" + path), path
+    query = (
+        "select path, mtime_s, mtime_ns, mtime is null as beyond from files where type = 'f' order by path"
+    )
+    rows = json.loads(penstock("sql", catalog, query, "--json").stdout)["rows"]
+    assert [(row["path"], row["mtime_s"], row["beyond"]) for row in rows if row["path"] != "large"] == [
+        ("before", -1, False),
+        ("future", 10**11, True),
+        ("past", -(10**11), True),
+    ]
+    penstock("export", catalog, "--csv", fast / "old.csv")
+    assert f",{2**62}," in (fast / "old.csv").read_text()
+    penstock("ls", catalog, "-l")
+    penstock("du", catalog, "-b", "-s")
+
+
+def test_k17_sql_spills_to_a_place_of_its_own(catalog: Path, tmp_path: Path) -> None:
+    """Two at once in one folder: neither's is the other's, and nothing is left."""
+    query = "select current_setting('temp_directory') as place from range(1)"
+    words = [str(PENSTOCK), "catalog", "sql", str(catalog), query, "--json"]
+    (tmp_path / "here").mkdir()
+    running = [
+        subprocess.Popen(words, cwd=tmp_path / "here", stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    said = [json.loads(it.communicate(timeout=60)[0])["rows"][0]["place"] for it in running]
+    assert [it.returncode for it in running] == [0, 0]
+    assert len(set(said)) == 2
+    for place in map(Path, said):
+        assert place.is_absolute()
+        assert not place.exists()
+    assert not list((tmp_path / "here").iterdir())
+
+
+def test_a_catalog_older_than_it_may_be_is_not_fresh(fast: Path) -> None:
+    tree, catalog = plant(fast / "aged"), fast / "aged.cat"
+    penstock("build", tree, "-o", catalog, "-q")
+    any_age = Catalog.open(catalog)
+    assert any_age.fresh("a")
+    assert not any_age.folder("a").expired
+    learnt = any_age.folder("a").learnt_ns
+    assert Catalog.open(catalog, max_age_s=3600).fresh("a")
+    old = Catalog.open(catalog, max_age_s=1e-9)
+    assert old.folder("a").expired
+    assert all(row.folder.expired for row in old.scandir("") if row.folder)
+    assert not old.fresh("a")
+    assert old.stat("a/file7").st_size == 700  # it answers all the same
+    assert not is_expired(learnt, 10, learnt + 10**10)
+    assert is_expired(learnt, 10, learnt + 10**10 + 1)
+    (tree / "a/late").touch()
+    assert not any_age.fresh("a")
 
 
 def test_build_refuses_what_is_no_place_for_a_catalog(tree: Path, catalog: Path, tmp_path: Path) -> None:

@@ -150,11 +150,13 @@ class _Checker:
                 what.append("layout differs")
             kept = self.catalog.view.part(path, SUMS)
             if kept and self.checksums and not what:
-                bad = self._sum(seen, whole, path, kept)
+                bad, found = self._sum(seen, whole, path, kept)
                 if bad:
                     what.append(bad)
                     flags |= CHANGED_INSIDE
-            kept = None if what else kept
+                kept = found
+            elif what:
+                kept = None
         seen.rows.append((name, (*now.fields[:12], 0, flags, 0), target, layout, kept))
         seen.differences += [Difference(path, word) for word in what]
 
@@ -166,23 +168,25 @@ class _Checker:
         except OSError:
             return None
 
-    def _sum(self, seen: Seen, whole: bytes, path: bytes, blob: bytes) -> str:
+    def _sum(self, seen: Seen, whole: bytes, path: bytes, blob: bytes) -> tuple[str, bytes | None]:
+        """What is wrong with the bytes, and the checksums they have now."""
         held = sums.decode(blob)
         if held is None:
-            return ""
+            return "", blob
         seen.files_read += 1
         try:
             found = sums.read(whole, self.catalog.layout(path), held.kind)
         except OSError as error:
-            return f"cannot be read: {error.strerror}"
+            return f"cannot be read: {error.strerror}", blob
         if found is None:
-            return "changed while it was read"
+            return "changed while it was read", None
         if found[0].whole == held.whole:
-            return ""
+            return "", blob
         bad = sorted(
             {it.target for it, old in zip(found[0].objects, held.objects, strict=False) if it != old}
         )
-        return f"bytes differ{f' on target {bad[0]}' if len(bad) == 1 else ''}, though size and times do not"
+        where = f" on target {bad[0]}" if len(bad) == 1 else ""
+        return f"bytes differ{where}, though size and times do not", sums.encode(found[0])
 
 
 def check(

@@ -10,6 +10,7 @@ Invariants:
 import errno
 import os
 import stat as stat_
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,6 +46,8 @@ class Folder(NamedTuple):
     unreadable: bool
     left_out: bool
     learnt_ns: int
+    expired: bool = False
+    """Learnt longer ago than the catalog was opened with as `max_age_s`."""
 
 
 class Row(NamedTuple):
@@ -55,13 +58,19 @@ class Row(NamedTuple):
     folder: Folder | None
 
 
-def folder_of(flags: int, learnt_ns: int) -> Folder:
+def is_expired(learnt_ns: int, max_age_s: float, now_ns: int) -> bool:
+    """Is it longer ago than it may be?  `max_age_s` 0: any age will do."""
+    return max_age_s > 0 and now_ns - learnt_ns > max_age_s * 1e9
+
+
+def folder_of(flags: int, learnt_ns: int, max_age_s: float = 0.0) -> Folder:
     return Folder(
         bool(flags & COMPLETE),
         bool(flags & MOVED),
         bool(flags & UNREADABLE),
         bool(flags & LEFT_OUT),
         learnt_ns,
+        is_expired(learnt_ns, max_age_s, time.time_ns()),
     )
 
 
@@ -93,6 +102,7 @@ class Catalog:
         self.manifest = manifest
         self.damaged = damaged
         self.segments = segments
+        self.max_age_s = 0.0
         self.root = os.fsdecode(manifest.root)
         self.view = _native.View(tuple(segments), manifest.root, OutsideError)
         self.stat = self.lstat = self.view.stat
@@ -100,9 +110,14 @@ class Catalog:
 
     @classmethod
     def open(
-        cls, path: str | os.PathLike[str], check: bool = False, resident: int | None = None
+        cls,
+        path: str | os.PathLike[str],
+        check: bool = False,
+        resident: int | None = None,
+        max_age_s: float = 0.0,
     ) -> "Catalog":
-        """Opens a catalog.  `check`: refuse it if another file system is mounted where its tree was."""
+        """Opens a catalog.  `check`: refuse it if another file system is mounted where its tree was.
+        `max_age_s`: folders that were learnt longer ago are `expired` and not `fresh`; 0: any age will do."""
         folder = Path(path)
         room = resident_bytes() if resident is None else resident
         for _ in range(_TRIES):
@@ -117,6 +132,7 @@ class Catalog:
                 raise PenstockError(
                     f"{folder}: its build was not finished; run penstock catalog build again to go on"
                 )
+            found.max_age_s = max_age_s
             if check:
                 found.check_identity()
             return found
@@ -150,7 +166,8 @@ class Catalog:
 
     def folder(self, path: str | bytes | os.PathLike[str] = "") -> Folder:
         """How well a folder is known."""
-        return folder_of(*self.view.folder(path))
+        flags, learnt_ns = self.view.folder(path)
+        return folder_of(flags, learnt_ns, self.max_age_s)
 
     def scandir(self, path: str | bytes | os.PathLike[str] = "") -> list[Row]:
         """The names of a folder, in order, with what is known of each.  NotADirectoryError, FileNotFoundError."""
@@ -158,7 +175,11 @@ class Catalog:
         if not stat_.S_ISDIR(entry.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(path))
         return [
-            Row(os.fsdecode(name), entry, folder_of(flags, learnt) if stat_.S_ISDIR(entry.st_mode) else None)
+            Row(
+                os.fsdecode(name),
+                entry,
+                folder_of(flags, learnt, self.max_age_s) if stat_.S_ISDIR(entry.st_mode) else None,
+            )
             for name, entry, flags, learnt in self.view.list(path)
         ]
 
@@ -200,8 +221,10 @@ class Catalog:
         return None if blob is None else sums.decode(blob)
 
     def fresh(self, path: str | bytes | os.PathLike[str] = "") -> bool:
-        """Are the folder's times on the file system still those of the catalog?"""
+        """Was the folder learnt no longer than `max_age_s` ago, and are its times still those of the catalog?"""
         entry = self.stat(path)
+        if self.folder(path).expired:
+            return False
         try:
             now = os.lstat(Path(self.root) / os.fsdecode(path))
         except OSError:
@@ -251,7 +274,7 @@ def _segments(
         except OSError as error:
             if error.errno == errno.EPROTO:
                 raise VersionError(
-                    f"{folder / part.name}: written by a newer Penstock; update this one"
+                    f"{folder / part.name}: written by another version of Penstock; update this one, or build it anew"
                 ) from error
             if error.errno not in (errno.EBADMSG, errno.EINVAL, errno.EIO):
                 raise
