@@ -235,6 +235,8 @@ int penstock_index_open(struct penstock_index *ix, int fd, uint64_t resident_byt
   ix->fd = fd;
   ix->resident = size <= resident_bytes;
   ix->base = memory(size);
+  if (ix->base && ix->resident)
+    madvise((void *)ix->base, size, MADV_HUGEPAGE); /* look-ups go all over it; refused, they are slower */
   ix->state = memory((size_t)(ix->h.blocks + ix->h.tops));
   err = ix->base && ix->state ? read_tops(ix) : -ENOMEM;
   if (err < 0)
@@ -302,31 +304,30 @@ static size_t folder_size(const char *path, size_t size) {
   return slash ? (size_t)(slash - path) : 0;
 }
 
-/* Is the record at a place that of this path?  Its name first, then name by name up to the root. */
-static int is_path(const struct penstock_index *ix, uint64_t at, const char *path, size_t size) {
-  for (;;) {
-    struct penstock_raw_record r;
-    int err = raw_record(ix, at, &r);
-    if (err < 0)
-      return err;
-    if (size == 0)
-      return at == ix->h.records_at;
-    size_t folder = folder_size(path, size), begin = folder ? folder + 1 : 0, name = size - begin;
-    if (r.name_size != name || at == ix->h.records_at)
-      return 0;
-    int same = same_bytes(ix, at + sizeof r, path + begin, name);
-    if (same <= 0)
-      return same;
-    struct penstock_raw_row row;
-    if ((err = raw_row(ix, r.folder, &row)) < 0)
-      return err;
-    size = folder; /* one name shorter each time */
-    at = place_at(ix, row.record);
-  }
+/* A path that is looked up: the folder's hash, and the name in it. */
+struct wanted {
+  uint64_t folder;
+  const char *name;
+  size_t size;
+};
+
+/* Is the record at a place that of this path?  Its name, and its folder's path by its hash: 64 bits with a random seed. */
+static int is_path(const struct penstock_index *ix, uint64_t at, const struct wanted *w) {
+  struct penstock_raw_record r;
+  struct penstock_raw_row row;
+  int err = raw_record(ix, at, &r);
+  if (err < 0)
+    return err;
+  if (at == ix->h.records_at || r.name_size != w->size)
+    return 0;
+  int same = same_bytes(ix, at + sizeof r, w->name, w->size);
+  if (same <= 0)
+    return same;
+  err = raw_row(ix, r.folder, &row);
+  return err < 0 ? err : row.path_hash == w->folder;
 }
 
-static int64_t find_in(const struct penstock_index *ix, uint64_t number, uint64_t hash, const char *path, size_t size,
-                       bool *more) {
+static int64_t find_in(const struct penstock_index *ix, uint64_t number, uint64_t hash, const struct wanted *w, bool *more) {
   uint8_t room[SPAN];
   struct penstock_raw_bucket b;
   int err = 0;
@@ -339,7 +340,7 @@ static int64_t find_in(const struct penstock_index *ix, uint64_t number, uint64_
   for (unsigned i = 0; i < b.count && i < PENSTOCK_BUCKET_PLACES; i++) {
     if (b.tag[i] != tag)
       continue;
-    int same = is_path(ix, place_at(ix, b.place[i]), path, size);
+    int same = is_path(ix, place_at(ix, b.place[i]), w);
     if (same != 0)
       return same < 0 ? same : (int64_t)place_at(ix, b.place[i]);
   }
@@ -347,13 +348,15 @@ static int64_t find_in(const struct penstock_index *ix, uint64_t number, uint64_
 }
 
 int64_t penstock_index_find(const struct penstock_index *ix, const char *path, size_t size) {
+  if (size == 0)
+    return (int64_t)ix->h.records_at;
   size_t folder = folder_size(path, size), begin = folder ? folder + 1 : 0;
-  uint64_t hash = penstock_hash_child(penstock_hash(ix->h.seed, path, folder),
-                                      penstock_index_name_hash(ix->h.seed, path + begin, size - begin));
+  struct wanted w = {penstock_hash(ix->h.seed, path, folder), path + begin, size - begin};
+  uint64_t hash = penstock_hash_child(w.folder, penstock_index_name_hash(ix->h.seed, w.name, w.size));
   uint64_t number = penstock_index_bucket(hash, ix->h.buckets);
   bool more = true;
   for (uint64_t tries = 0; more && tries < ix->h.buckets; tries++) {
-    int64_t at = find_in(ix, number, hash, path, size, &more);
+    int64_t at = find_in(ix, number, hash, &w, &more);
     if (at != -ENOENT)
       return at;
     number = number + 1 < ix->h.buckets ? number + 1 : 0;

@@ -5,7 +5,7 @@
 
      header    1 block      struct penstock_index_header, the rest zeros
      owners    12 B each    mode, uid, gid: records name them by number
-     rows      24 B each    one a folder, in path order (a path before what is below it); row 0 is the root
+     rows      32 B each    one a folder, in path order (a path before what is below it); row 0 is the root
      records   from 56 B    the root's, then the children of row 0 in order of their names, those of row 1, ...
      buckets   64 B each    a hash table of paths: 12 places of records, 12 tags, how many, more in the next?
      checks    4 B a block  a checksum of each block before them
@@ -31,10 +31,10 @@
 
 #define PENSTOCK_INDEX_MAGIC "PSCATSEG"
 enum {
-  PENSTOCK_INDEX_VERSION = 1,
+  PENSTOCK_INDEX_VERSION = 2,
   PENSTOCK_BLOCK_BYTES = 1024,
   PENSTOCK_RECORD_BYTES = 56,
-  PENSTOCK_ROW_BYTES = 24,
+  PENSTOCK_ROW_BYTES = 32,
   PENSTOCK_OWNER_BYTES = 12,
   PENSTOCK_BUCKET_BYTES = 64,
   PENSTOCK_BUCKET_PLACES = 12,

@@ -23,6 +23,7 @@ struct penstock_raw_row {
   uint32_t count;
   uint32_t flags;
   int64_t learnt_ns;
+  uint64_t path_hash; /* with the seed: a record's path is known by this and its name */
 };
 _Static_assert(sizeof(struct penstock_raw_row) == PENSTOCK_ROW_BYTES, "a folder's row");
 

@@ -106,6 +106,7 @@ struct folder {
   int64_t learnt_ns;
   uint32_t path_size, count, flags;
   uint32_t row, record, children; /* filled in by writing */
+  uint64_t path_hash;             /* the same */
   bool owned;                     /* records were made while writing */
 };
 
@@ -643,7 +644,7 @@ static uint32_t child_row(const struct writer *w, const struct folder *f, const 
 
 /* Fills in what was not known, and enters each record of a folder into the table of paths. */
 static void settle_folder(struct writer *w, struct folder *f, uint64_t place, char *path) {
-  uint64_t folder_hash = penstock_hash(w->h.seed, f->path, f->path_size);
+  f->path_hash = penstock_hash(w->h.seed, f->path, f->path_size);
   f->children = (uint32_t)place;
   for (uint8_t *p = f->records, *end = p + f->bytes; p < end;) {
     struct penstock_raw_record r;
@@ -661,7 +662,7 @@ static void settle_folder(struct writer *w, struct folder *f, uint64_t place, ch
         w->folder[row]->record = (uint32_t)place;
     }
     w->h.entries += !(r.flags & (PENSTOCK_GONE | PENSTOCK_PLACE));
-    enter_bucket(w, penstock_hash_child(folder_hash, penstock_index_name_hash(w->h.seed, name, r.name_size)), place);
+    enter_bucket(w, penstock_hash_child(f->path_hash, penstock_index_name_hash(w->h.seed, name, r.name_size)), place);
     place += size / PENSTOCK_PLACE_UNIT;
     p += size;
   }
@@ -736,7 +737,8 @@ static int plan_sections(struct writer *w, size_t root_bytes) {
 static void put_rows(struct writer *w) {
   for (size_t i = 0; i < w->folders; i++) {
     const struct folder *f = w->folder[i];
-    struct penstock_raw_row row = {.record = f->record, .children = f->children, .count = f->count, .flags = f->flags, .learnt_ns = f->learnt_ns};
+    struct penstock_raw_row row = {.record = f->record, .children = f->children, .count = f->count, .flags = f->flags,
+                                   .learnt_ns = f->learnt_ns, .path_hash = f->path_hash};
     put(w, &row, sizeof row);
   }
 }

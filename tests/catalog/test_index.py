@@ -152,7 +152,7 @@ def test_sealed_copy_needs_no_file(tree: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("bytes_", "code"),
-    [(b"", errno.EINVAL), (b"x" * 5000, errno.EINVAL), (b"PSCATSEG\x02" + b"\0" * 5000, errno.EPROTO)],
+    [(b"", errno.EINVAL), (b"x" * 5000, errno.EINVAL), (b"PSCATSEG\x63" + b"\0" * 5000, errno.EPROTO)],
 )
 def test_foreign_and_newer_files(tmp_path: Path, bytes_: bytes, code: int) -> None:
     (tmp_path / "seg").write_bytes(bytes_)
