@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.model import surfaces
-from penstock.policy.tuning import POLICIES, decide_after, gauss, prior
+from penstock.policy.placing.contract import DIGITS, Expected, Match
+from penstock.policy.tuning import POLICIES, decide_after, gauss, groups, prior, several_after
 from penstock.policy.tuning.contract import (
     MIB,
     Context,
@@ -297,3 +298,29 @@ def test_surfaces_differ_in_shape() -> None:
 
     assert sum(a != b for a, b in best) >= 20
     assert all(np.isfinite(surfaces.rates(name, job, layouts)).all() for name in surfaces.SURFACES)
+
+
+def file(*values: bytes, size: float = 1e9, **words: object) -> Expected:
+    return Expected(Match((b"/s/rank", DIGITS, b".", DIGITS), values), size, **words)  # type: ignore[arg-type]
+
+
+def test_checkpoints_are_groups_and_ranks_are_not() -> None:
+    files = [file(b"%d" % rank, b"%d" % step, rank=rank) for step in (9, 10) for rank in range(3)]
+    assert groups.groups_of(files) == [0, 0, 0, 1, 1, 1]
+    one_each = [file(b"%d" % rank, b"1", rank=rank) for rank in range(8)]
+    assert set(groups.groups_of(one_each)) == {0}
+    shared = [file(b"0", b"%d" % step, shared=True) for step in range(6)]
+    assert groups.groups_of(shared) == [0, 1, 2, 3, 0, 1]
+    small = [file(b"1", b"%d" % step, size=1e9 if step % 2 else 1e3) for step in range(4)]
+    assert groups.groups_of(small) == [0, 0, 0, 1]
+    assert groups.groups_of([]) == []
+
+
+def test_several_samples_of_one_run_are_one_run_of_the_budget() -> None:
+    own = [Sample(GRID.default, 1e9, SHARED, "a")]
+    own += [Sample(Layout(1 << i, MIB), 1e9 * (2 + i), SHARED, "b") for i in range(1, 4)]
+    seen = Observation(GRID, SHARED, own)
+    settings = TuneSettings(budget=1)
+    assert "budget" not in decide_after("gauss", seen, settings).why
+    assert len(several_after("gauss", seen, settings, 3)) == 3
+    assert len(several_after("dca", seen, settings, 3)) == 1

@@ -300,6 +300,8 @@ SCHEMA = (
         "gauss",
         "How stripe counts and sizes are chosen: a Gaussian process, DCA-IO as meant or as printed, TAPP-IO, none.",
     ),
+    Setting("tune.fixed_count", WHOLE, "1", "The stripe count of the policy `fixed`."),
+    Setting("tune.fixed_size", SIZE, "1MiB", "The stripe size of the policy `fixed`, a multiple of 64 KiB."),
     Setting(
         "tune.budget", WHOLE, "20", "How many runs of a program may try a layout that is not the best known."
     ),

@@ -4,6 +4,7 @@
 penstock run -- python train.py
 penstock run --mount /scratch -- mpirun -n 8 ./app
 penstock run --place --mount /scratch -- mpirun -n 16 ./app
+penstock run --auto --mount /scratch -- ./app
 penstock run --limit metadata=5k/s --limit data=200MiB/s@/scratch/big -- ./app
 
 Exit status, signals, streams and terminal are the program's own.  On several nodes, start the program itself through
@@ -45,6 +46,12 @@ def register(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="put new files on targets with room and bandwidth, as the program's last runs let expect them",
     )
+    parser.add_argument(
+        "--tune",
+        action="store_true",
+        help="give new files the stripe count and size that earlier runs let expect the most of",
+    )
+    parser.add_argument("--auto", action="store_true", help="record, tune and place")
     parser.add_argument(
         "--plan-file",
         metavar="FILE",
@@ -97,14 +104,15 @@ def limits_of(words: list[str]) -> list[tuple[int, int, bytes]]:
 
 
 def placed_by(args: argparse.Namespace, command: list[str]) -> list[tuple[int, int, bytes]]:
-    """The plan of placement; what there is to be said of it is said before the program starts."""
-    if not args.place:
+    """The plan of placement and tuning; what there is to be said of it is said before the program starts."""
+    place, tune = args.place or args.auto, args.tune or args.auto
+    if not place and not tune:
         return []
     from penstock.cli import _common
     from penstock.control import placing
 
     made = placing.prepare(
-        _common.settings_of(args), command, args.mount, anywhere=args.plan_file is not None
+        _common.settings_of(args), command, args.mount, args.plan_file is not None, place, tune
     )
     for note in made.notes:
         _common.note(note)
@@ -117,7 +125,9 @@ def run(args: argparse.Namespace) -> int:
     from penstock.cli import _common
     from penstock.control import launch
 
-    if args.command is None and not (args.plan_file is not None and args.limit and not args.place):
+    if args.command is None and not (
+        args.plan_file is not None and args.limit and not (args.place or args.tune or args.auto)
+    ):
         raise UsageError("which command? penstock run -- ./app")
     command = [args.command, *args.arguments]
     parts = [*limits_of(args.limit), *placed_by(args, command)]
@@ -130,7 +140,9 @@ def run(args: argparse.Namespace) -> int:
         from pathlib import Path
 
         if not plan:
-            raise UsageError("--plan-file needs a --limit, or --place and something to place, to write")
+            raise UsageError(
+                "--plan-file needs a --limit, or --place or --tune and something to place, to write"
+            )
         _common.write_beside(Path(args.plan_file), plan)
         return 0
     if args.stages is not None:

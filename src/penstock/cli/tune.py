@@ -19,7 +19,7 @@ from penstock.cli import _common
 
 if TYPE_CHECKING:
     from penstock.base.settings import Settings
-    from penstock.control.tuner import Choice, Known
+    from penstock.control.tuner import Choice, Given, Known
     from penstock.policy.tuning.contract import Decision, Sample
     from penstock.runs.history import History
 
@@ -102,7 +102,7 @@ def _choice(history: History, held: Settings, args: argparse.Namespace, name: st
     from penstock.policy.tuning.contract import Layout
 
     said = tuner.words(tuner.path_of(held.state_dir), _common.note)
-    known = tuner.known(history, name, said)
+    known = tuner.known(history, name, said, held.state_dir)
     # What a program's first run had is its default, as far as the record tells.
     first = known.samples[0].layout if known.samples else Layout(1, 1 << 20)
     targets, default = tuner.places_seen(history, known), first
@@ -223,13 +223,17 @@ def decision_lines(d: Decision) -> list[str]:
 
 
 def _explain(history: History, held: Settings, args: argparse.Namespace) -> int:
+    import msgspec
+
     from penstock.control import tuner
     from penstock.runs import tuned
 
     summary = history.find(args.which)
     choice, known = _choice(history, held, args, summary.program)
     decision, before = tuner.explained(choice, held, summary.id)
-    own = tuned.samples_of(history.load(summary), summary)
+    run = history.load(summary)
+    own = tuned.samples_of(run, summary)
+    given = tuner.given_to(held.state_dir, run)
     if args.json:
         _common.print_json(
             {
@@ -239,6 +243,7 @@ def _explain(history: History, held: Settings, args: argparse.Namespace) -> int:
                 "showed": _samples_json(own),
                 "before": _samples_json(before),
                 "choice": _decision_json(decision),
+                "given": None if given is None else msgspec.to_builtins(given),
             }
         )
         return 0
@@ -246,5 +251,21 @@ def _explain(history: History, held: Settings, args: argparse.Namespace) -> int:
     for line in sample_table(before):
         print(line)
     print(*decision_lines(decision)[:1], sep="\n")
+    for line in given_lines(given):
+        print(line)
     print("it had " + (", ".join(_layout(s.layout) for s in own) or "no layout that is known"))
     return 0
+
+
+def given_lines(given: Given | None) -> list[str]:
+    """What the tuner did to a run, as it was remembered then."""
+    from penstock.policy.tuning.contract import Layout
+
+    if given is None:
+        return ["the tuner had no part in it"]
+    verb = "applied" if given.applied else "chosen, not applied"
+    lines = [
+        f"{verb}: {_layout(Layout(count, size)) + ': ' if count else ''}{why}"
+        for count, size, why in given.layouts
+    ]
+    return [*lines, f"targets were {given.load:.0%} busy at its start"]

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from penstock.base.errors import PenstockError
 from penstock.base.settings import Settings
+from penstock.control import tuner
 from penstock.policy import guard
 from penstock.policy.placing import contract, planning
 from penstock.policy.placing import ledger as books
@@ -51,6 +52,12 @@ class Made(NamedTuple):
     plan: contract.Plan
     section: bytes
     left_out: int
+    given: tuner.Given | None = None  # what the tuner did
+
+
+Tune = Callable[
+    [Sequence[contract.Expected], contract.Situation], tuple[list[contract.Expected], tuner.Given]
+]
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,8 @@ class Wish:
     may_override: bool = False
     anywhere: bool = False
     promise: bool = True
-    tuned: frozenset[contract.Match] = frozenset()
+    tune: Tune | None = None
+    choose_targets: bool = True  # False: only count and size are asked for, any balanced targets do
     room_bytes: int = 1 << 20
     expected: tuple[contract.Expected, ...] = field(default_factory=tuple)
 
@@ -103,6 +111,8 @@ def expected_of(
         return ()
     found = forecast.learn_anew([learned.files_of(run) for run in loaded])
     expected = forecast.to_place(found.expected(Coming(ranks, os.fsencode(job))))
+    if tuner.given_to(history.settings.state_dir, loaded[-1]):
+        return tuple(expected)  # what they had was the tuner's choice for that run, not their folder's
     had = {
         row.path: (row.layout.stripe_count, row.layout.stripe_bytes)
         for node in loaded[-1].nodes
@@ -398,17 +408,18 @@ def plan_for(mount: Mount, driver: drivers.Driver, wish: Wish, ledger: books.Led
     ]
     dev = 0 if wish.anywhere else Path(mount.point).stat().st_dev
     place = place_section.Place(driver.kind, mount.point, dev, may_override=wish.may_override)
+    given = None
     if driver.kind == "lustre":
-        folders = Folders(mount.point, wish.tuned)
-        expected = [folders.apply(e) for e in expected]
+        folders = Folders(mount.point)
         own = folders.root if folders.root.kind == "plain" else place_section.Default(stripes=1)
         able = {name: planning.spare([t for t in targets if name in t.pools]) for name in pools}
-        place = place._replace(
-            default_count=own.stripes or 1,
-            default_size_bytes=own.size_bytes,
-            pools=able,
-            folders=folders.found,
-        )
+        place = place._replace(default_count=own.stripes or 1, default_size_bytes=own.size_bytes, pools=able)
+        if wish.tune is not None:
+            before = contract.Situation(mount.point, now_s, targets, _count(own.stripes or 1), own.size_bytes)
+            expected, given = wish.tune(expected, before)
+            folders.tuned = frozenset(e.match for e in expected) if given.applied else frozenset()
+        expected = [folders.apply(e) for e in expected]
+        place = place._replace(folders=folders.found)
     else:
         targets, place, expected = _for_ceph(driver, targets, pools, place, expected)
     situation = contract.Situation(
@@ -418,8 +429,19 @@ def plan_for(mount: Mount, driver: drivers.Driver, wish: Wish, ledger: books.Led
         [e for e in expected if e.files], planning.with_ledger(situation, ledger), wish.settings
     )
     made = replace(made, entries=(*made.entries, *unforeseen(expected, made.small_bytes)))
+    if not wish.choose_targets:
+        made = without_targets(made)
     section = place_section.encode(made, place, wish.room_bytes)
-    return Made(mount.point, made, section.data, section.left_out)
+    return Made(mount.point, made, section.data, section.left_out, given)
+
+
+def without_targets(made: contract.Plan) -> contract.Plan:
+    """The plan with count and size alone: targets come from the spare list, nothing is promised.  Layouts wider than
+    a board's lists keep theirs."""
+    entries = [
+        replace(e, turns=()) if e.stripe_count <= place_section.STRIPES_MAX else e for e in made.entries
+    ]
+    return replace(made, entries=tuple(entries), promises={})
 
 
 def unforeseen(expected: Iterable[contract.Expected], small_bytes: float) -> list[contract.Entry]:
@@ -476,7 +498,12 @@ def wish_of(settings: Settings, mounts_named: Sequence[str] = ()) -> Wish:
 
 
 def prepare(
-    settings: Settings, words: Sequence[str], mounts_named: Sequence[str], anywhere: bool = False
+    settings: Settings,
+    words: Sequence[str],
+    mounts_named: Sequence[str],
+    anywhere: bool = False,
+    place: bool = True,
+    tune: bool = False,
 ) -> Prepared:
     """A plan for a command that is about to start, within the time that it may take.  `anywhere`: also for other
     nodes, where the mount's device has another number."""
@@ -488,10 +515,27 @@ def prepare(
         job = os.environ.get("SLURM_JOB_ID", "")
         wish = wish_of(settings, mounts_named)
         expected = expected_of(history, program, job=job) if program else ()
-        made = make(replace(wish, expected=expected, anywhere=anywhere))
-        return Prepared(made.made, (*remarks, *made.notes))
+        said = tuner.words(tuner.path_of(settings.state_dir), remarks.append)
+        mode = tuner.mode_of(settings, program, said)
+
+        def layouts(
+            expected: Sequence[contract.Expected], now: contract.Situation
+        ) -> tuple[list[contract.Expected], tuner.Given]:
+            return tuner.apply(history, settings, program, expected, now, tune)
+
+        wanted = layouts if tune or mode != "observe" else None
+        made = make(replace(wish, expected=expected, anywhere=anywhere, tune=wanted, choose_targets=place))
+        advice = [f"tune advises {text}" for text in map(advised, made.made) if text]
+        return Prepared(made.made, (*remarks, *made.notes, *(advice if mode == "advise" else ())))
 
     return within(work, settings["place.wait"] / 1e9)
+
+
+def advised(one: Made) -> str:
+    """What the tuner would have given, where it gave nothing."""
+    if one.given is None or one.given.applied:
+        return ""
+    return "; ".join(f"{count} x {size >> 10} KiB: {why}" for count, size, why in one.given.layouts if count)
 
 
 def make(wish: Wish, now_s: float | None = None) -> Prepared:
@@ -511,6 +555,8 @@ def make(wish: Wish, now_s: float | None = None) -> Prepared:
             if wish.promise:
                 run = str(int(one.plan.made_s * 1e9))
                 ledger.write(books.promise(held, run, one.plan.promises, now_s, LEDGER_S))
+                if one.given is not None:
+                    tuner.remember(Path(wish.state_dir), int(run), one.given)
         made.append(one)
         if one.left_out:
             notes.append(f"{one.left_out} entries of the plan for {mount.point} did not fit on the board")

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stripe counts and sizes for a program's next run: gathers what the policy needs, keeps what people said of it.
 
-What people said (pins, modes, what is to be forgotten) and the load at the start of tuned runs stand in `tune.json` in
-the state folder; everything else is in the history, so any choice can be made again from the record.
+What people said (pins, modes, what is to be forgotten) stands in `tune.json` in the state folder.  What a run was given
+and how busy the targets were at its start stands in a file of its own, `tune/PLAN.json`, by the plan that its record
+names.  Everything else is in the history, so any choice can be made again from the record.
 
 Invariants:
-1. The file is replaced whole; one that cannot be read counts as empty, and that is said.
+1. Files are replaced whole; a `tune.json` that cannot be read counts as empty, and that is said.
 2. A pin goes before the policy; `forget` hides runs that began before it from tuning, not from the history.
 """
 
@@ -21,7 +22,7 @@ import msgspec
 from penstock.base.errors import DeniedError
 from penstock.base.settings import Settings
 from penstock.policy.placing.contract import Expected, Situation
-from penstock.policy.tuning import decide_after
+from penstock.policy.tuning import decide_after, several_after
 from penstock.policy.tuning.contract import (
     Context,
     Decision,
@@ -33,13 +34,14 @@ from penstock.policy.tuning.contract import (
     Sample,
     TuneSettings,
 )
+from penstock.policy.tuning.groups import groups_of
 from penstock.policy.tuning.prior import fit
 from penstock.runs import learned, merge, tuned
 from penstock.runs.history import History
 
 RUNS_MAX = 60
 OTHERS_MAX = 150
-LOADS_MAX = 2000
+GIVEN_MAX = 2000  # runs whose layouts are remembered
 FREEZE_GAIN = 0.02
 
 
@@ -55,7 +57,16 @@ class Words(msgspec.Struct):
     """All of tune.json."""
 
     programs: dict[str, Said] = {}
-    loads: dict[str, float] = {}  # by run
+    version: int = 1
+
+
+class Given(msgspec.Struct):
+    """What the tuner did to one run."""
+
+    load: float = 0.0  # the share of the targets that others used at its start
+    applied: bool = False
+    layouts: list[tuple[int, int, str]] = []  # count, size and why, by group of files
+    policy: str = ""
     version: int = 1
 
 
@@ -72,6 +83,10 @@ def words(path: Path, note: Callable[[str], None]) -> Words:
 
 def say(path: Path, held: Words) -> None:
     """Keep it, whole."""
+    _keep(path, held)
+
+
+def _keep(path: Path, held: msgspec.Struct) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         aside = path.with_suffix(".new")
@@ -88,17 +103,36 @@ def path_of(state_dir: Path) -> Path:
     return state_dir / "tune.json"
 
 
-def remember_load(path: Path, run: str, load: float, note: Callable[[str], None]) -> None:
-    """How busy the targets were when a tuned run began; the last few thousand are kept."""
-    held = words(path, note)
-    held.loads[run] = load
-    for old in list(held.loads)[:-LOADS_MAX]:
-        del held.loads[old]
-    say(path, held)
+def remember(state_dir: Path, plan_ns: int, given: Given) -> None:
+    """What the run of this plan was given; the last few thousand are kept."""
+    folder = state_dir / "tune"
+    _keep(folder / f"{plan_ns}.json", given)
+    for old in sorted(folder.glob("*.json"))[:-GIVEN_MAX]:
+        old.unlink(missing_ok=True)
+
+
+def given_to(state_dir: Path, run: merge.Run) -> Given | None:
+    """What the tuner did to a run; None where it had no part in it, or nobody remembers."""
+    plan_ns = run.placed.get("plan_ns", 0)
+    try:
+        given = msgspec.json.decode((state_dir / "tune" / f"{plan_ns}.json").read_bytes(), type=Given)
+    except (OSError, msgspec.DecodeError):
+        return None
+    given.load = given.load if 0 <= given.load < 1 else 0.0
+    return given
+
+
+def mode_of(held: Settings, program: str, said: Words) -> str:
+    """What becomes of choices for a program."""
+    own = said.programs.get(program)
+    return str(own.mode if own and own.mode else held["tune.mode"])
 
 
 def settings_of(held: Settings) -> TuneSettings:
-    return TuneSettings(safety=held["tune.safety"], budget=held["tune.budget"], freeze_gain=FREEZE_GAIN)
+    fixed = Layout(max(held["tune.fixed_count"], 1), max(held["tune.fixed_size"] >> 16 << 16, 1 << 16))
+    return TuneSettings(
+        safety=held["tune.safety"], budget=held["tune.budget"], freeze_gain=FREEZE_GAIN, fixed=fixed
+    )
 
 
 @dataclass(frozen=True)
@@ -111,7 +145,7 @@ class Known:
     context: Context
 
 
-def known(history: History, program: str, held: Words) -> Known:
+def known(history: History, program: str, held: Words, state_dir: Path) -> Known:
     """Its samples, oldest first, from runs that were not forgotten."""
     found = learned.runs_of(history, program, RUNS_MAX)
     name = found[0].program
@@ -121,7 +155,8 @@ def known(history: History, program: str, held: Words) -> Known:
     context = Context()
     for s in summaries:
         run = history.load(s)
-        samples += tuned.samples_of(run, s, held.loads.get(s.id, 0.0))
+        given = given_to(state_dir, run)
+        samples += tuned.samples_of(run, s, given.load if given else 0.0)
         if learned.sound(s):
             context = tuned.context_of(run)
     return Known(name, tuple(summaries), tuple(samples), context)
@@ -172,7 +207,7 @@ def choose(
     rest, fleet = others(history, program.program, grid)
     seen = Observation(grid, program.context, program.samples, rest, fleet)
     own = said.programs.get(program.program, Said())
-    mode = own.mode or held["tune.mode"]
+    mode = mode_of(held, program.program, said)
     decision = decide_after(held["tune.policy"], seen, settings_of(held))
     if own.pin is not None:
         pin = Layout(*own.pin)
@@ -210,33 +245,49 @@ def apply(
     program: str,
     expected: Sequence[Expected],
     situation: Situation,
-) -> tuple[list[Expected], str]:
-    """What `penstock run --tune` does to the files that a run is expected to create, and a sentence on it.
+    always: bool,
+) -> tuple[list[Expected], Given]:
+    """What tuning does to the files that a run is expected to create; `always`: whatever the mode.
 
     A program that never ran has the default in its first run: the rest is measured against that.
     """
+    load = load_of(situation)
+    policy = held["tune.policy"]
     if not any(s.program == program for s in history.summaries):
-        return list(expected), "first run: the default layout, to measure the others against"
+        why = "first run: the default layout, to measure the others against"
+        return list(expected), Given(load, False, [(0, 0, why)], policy)
     said = words(path_of(held.state_dir), history.note)
     able = max(sum(t.usable for t in situation.targets), 1)
     count = able if situation.default_count < 0 else max(situation.default_count, 1)
     default = Layout(count, situation.default_size_bytes or 1 << 20)
-    choice = choose(history, held, said, known(history, program, said), able, default)
-    found = to_expected(choice, expected)
-    return found, found[0].why if found else choice.decision.why
+    choice = choose(history, held, said, known(history, program, said, held.state_dir), able, default)
+    groups = groups_of(expected)
+    decisions = [choice.decision]
+    if not choice.pinned:
+        decisions = several_after(policy, choice.seen, settings_of(held), max(groups, default=0) + 1)
+    layouts = [(d.layout.count, d.layout.size_bytes, d.why) for d in decisions]
+    does = always or choice.mode == "apply"
+    found = to_expected(choice, decisions, expected, groups) if does else list(expected)
+    return found, Given(load, does, layouts, policy)
 
 
-def to_expected(choice: Choice, expected: Sequence[Expected]) -> list[Expected]:
-    """The files with the layout that was chosen.  Small ones are left to the plan, which leaves them stock."""
-    d = choice.decision
-    better = choice.pinned or d.ratio_low > 1
-    why = f"{d.layout.count} stripes of {d.layout.size_bytes >> 10} KiB: {d.why}"
-    return [
-        replace(
-            e, stripe_count=d.layout.count, stripe_size_bytes=d.layout.size_bytes, gain_known=better, why=why
+def to_expected(
+    choice: Choice, decisions: Sequence[Decision], expected: Sequence[Expected], groups: Sequence[int]
+) -> list[Expected]:
+    """The files with the layouts that were chosen.  Small ones are left to the plan, which leaves them stock."""
+    found = []
+    for e, group in zip(expected, groups, strict=True):
+        d = decisions[group % len(decisions)]
+        found.append(
+            replace(
+                e,
+                stripe_count=d.layout.count,
+                stripe_size_bytes=d.layout.size_bytes,
+                gain_known=choice.pinned or d.ratio_low > 1,
+                why=f"{d.layout.count} stripes of {d.layout.size_bytes >> 10} KiB: {d.why}",
+            )
         )
-        for e in expected
-    ]
+    return found
 
 
 def load_of(situation: Situation) -> float:

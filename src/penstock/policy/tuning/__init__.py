@@ -14,9 +14,23 @@ POLICIES: dict[str, Policy] = {
 }
 
 
-def decide_after(name: str, seen: Observation, settings: TuneSettings) -> Decision:
-    """The decision after all samples, with the state that deciding before each of them led to."""
+def _state_after(name: str, seen: Observation, settings: TuneSettings) -> State:
+    """The state that deciding before each run led to; several samples of one run are one decision."""
     state: State = None
-    for count in range(len(seen.samples)):
-        _, state = POLICIES[name].decide(replace(seen, samples=seen.samples[:count]), settings, state)
-    return POLICIES[name].decide(seen, settings, state)[0]
+    for count, sample in enumerate(seen.samples):
+        if not count or not sample.run or sample.run != seen.samples[count - 1].run:
+            _, state = POLICIES[name].decide(replace(seen, samples=seen.samples[:count]), settings, state)
+    return state
+
+
+def decide_after(name: str, seen: Observation, settings: TuneSettings) -> Decision:
+    """The decision after all samples."""
+    return POLICIES[name].decide(seen, settings, _state_after(name, seen, settings))[0]
+
+
+def several_after(name: str, seen: Observation, settings: TuneSettings, groups: int) -> list[Decision]:
+    """Decisions for groups of files of one run, at least one; with policies that try one layout a run, just that."""
+    state = _state_after(name, seen, settings)
+    if name == gauss.GAUSS.name and groups > 1:
+        return gauss.decide_several(seen, settings, state, groups)[0]
+    return [POLICIES[name].decide(seen, settings, state)[0]]
