@@ -61,8 +61,7 @@ def test_three_runs_get_other_layouts_and_it_is_told(site):
     assert site.shapes(1) == [STOCK] * 4  # the first run is the default
     assert "first run" in site.given()["layouts"][0][2]
     assert site.tune(2) == "" and site.tune(3) == ""
-    for number in (2, 3):
-        assert set(site.shapes(number)) != {STOCK}
+    assert set(site.shapes(2)) != {STOCK}  # where the prior points; the third goes by what was measured
     given = site.given()
     assert given["applied"] and 0 <= given["load"] < 1
     assert set(site.shapes(3)) == {(count, size) for count, size, _ in given["layouts"]}
@@ -74,11 +73,11 @@ def test_three_runs_get_other_layouts_and_it_is_told(site):
     assert "applied: " in said and "it had " in said
 
 
-def test_the_files_of_one_run_show_several_layouts(site):
+def test_each_checkpoint_of_a_run_gets_its_own_choice(site):
     for number in (1, 2, 3):  # by the third it is known that four files come
         site.tune(number)
     given = site.given()["layouts"]
-    assert len(given) == 4 and len(set(site.shapes(3))) > 1
+    assert len(given) == 4  # which they are, and whether they differ, is up to what was measured
     assert site.shapes(3) == [(count, size) for count, size, _ in given]
     own = site.explained()["showed"]
     assert {(s["stripe_count"], s["stripe_size_bytes"]) for s in own} == set(site.shapes(3))

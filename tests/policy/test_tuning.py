@@ -323,4 +323,6 @@ def test_several_samples_of_one_run_are_one_run_of_the_budget() -> None:
     settings = TuneSettings(budget=1)
     assert "budget" not in decide_after("gauss", seen, settings).why
     assert len(several_after("gauss", seen, settings, 3)) == 3
+    few = Observation(GRID, SHARED, own[:2])
+    assert len({d.layout for d in several_after("gauss", few, TuneSettings(), 4)}) > 1
     assert len(several_after("dca", seen, settings, 3)) == 1
