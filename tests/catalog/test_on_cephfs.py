@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Catalogs of a real CephFS: equal to a walk, with the layouts that the driver says; a new layout is found."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock import Catalog
+from penstock.catalog.build import build
+from penstock.catalog.check import Difference, check
+from penstock.catalog.update import update
+from penstock.targets.driver import driver_for
+from penstock.targets.layouts import wish
+from penstock.testbed import ceph
+from tests.catalog.conftest import facts, plant, same, walked
+
+WHY_NOT = ceph.missing()
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(bool(WHY_NOT), reason=f"skipped: no CephFS lab: {WHY_NOT}"),
+]
+
+
+@pytest.fixture(scope="module")
+def mount() -> Iterator[Path]:
+    made = subprocess.run(
+        ["mktemp", "-d", "/tmp/penstock-ceph.XXXX"], capture_output=True, text=True, check=True
+    )
+    place = Path(made.stdout.strip())
+    try:
+        yield Path(ceph.up(place, osds=2).mount)
+    finally:
+        ceph.down(place)
+
+
+def test_catalog_of_cephfs(mount: Path, fast: Path) -> None:
+    tree, catalog = plant(mount / "tree"), fast / "set.cat"
+    driver = driver_for(str(mount))
+    wishes = {"wide": wish(2, 65536), "plain": wish(), "large": wish(1, 8 << 20)}
+    for name, asked in wishes.items():
+        driver.create(str(tree / name), asked)
+        (tree / name).write_bytes(b"x" * 300_000)
+    built = build(tree, catalog)
+    assert not built.outcome.problems
+    cat = Catalog.open(catalog, check=True)
+    top = str(tree).encode()
+    for path in walked(tree):
+        entry = cat.stat(path)
+        assert entry.st_mode & 0o170000 == 0o40000 or same(entry, top + b"/" + path), path
+    for name in wishes:
+        said, real = cat.layout(name), driver.layout(str(tree / name))
+        assert said is not None
+        (ours,), (theirs,) = said.components, real.components
+        assert (ours.stripe_size_bytes, ours.stripe_count, ours.pool, ours.object_size_bytes) == (
+            theirs.stripe_size_bytes,
+            theirs.stripe_count,
+            theirs.pool,
+            theirs.object_size_bytes,
+        )
+    assert not check(catalog, mend=False).differences
+
+
+def test_changes_on_cephfs(mount: Path, fast: Path) -> None:
+    tree, catalog = plant(mount / "changes"), fast / "set.cat"
+    driver = driver_for(str(mount))
+    driver.create(str(tree / "file"), wish(1, 1 << 20))
+    build(tree, catalog)
+    (tree / "file").unlink()
+    driver.create(str(tree / "file"), wish(2, 65536))
+    (tree / "a/new").write_text("new")
+    update(catalog)
+    cat = Catalog.open(catalog)
+    assert facts(cat.stat("a/new")) == facts((tree / "a/new").lstat())
+    found = cat.layout("file")
+    assert found is not None
+    assert found.components[0].stripe_count == 2
+    (tree / "a/file3").write_bytes(b"in place")
+    assert Difference(b"a/file3", "size differs") in check(catalog).differences
+    assert not check(catalog).differences
