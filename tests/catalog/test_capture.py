@@ -87,7 +87,7 @@ class Set:
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 150
     while not is_so():
         assert time.monotonic() < until, "it does not come to be"
         time.sleep(0.01)

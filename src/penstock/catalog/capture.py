@@ -94,6 +94,7 @@ class Follower:
         self.touched: set[bytes] = set()  # folders whose own entries changed
         self.to_scan: set[bytes] = set()
         self.looked = 0
+        self.astray = False
         self.base = _opened(folder, root)
         kind = mount_of(os.fsdecode(root)).type
         self.layout = LAYOUTS.get(kind)
@@ -247,7 +248,22 @@ class Follower:
         for path in names:
             if (rel := self.below_root(path)) is not None:
                 self.look(rel)
+        self._note_astray()
         self.touched |= {rel for path in folders if (rel := self.below_root(path)) is not None}
+
+    def _note_astray(self) -> None:
+        """Was a file written whose name is gone?  It may have another that nobody said."""
+        closed, self.watch.closed = self.watch.closed, set()
+        for path in closed:
+            rel = self.below_root(path)
+            self.astray = self.astray or (rel is not None and self.overlay.found.get(rel) is None)
+
+    def _look_astray(self) -> None:
+        """At all names of files that have several."""
+        here = [p for p, found in self.overlay.found.items() if found and found.entry.st_nlink > 1]
+        for rel in [*here, *(p for names in self._links().values() for p in names)]:
+            if (found := self.known(rel)) is not None and not stat.S_ISDIR(found.entry.st_mode):
+                self.look(rel)
 
     def flush(self) -> None:
         """Writes what was found as a segment."""
@@ -315,6 +331,8 @@ class Follower:
         _, _, holes, _, all_lost, dropped = state
         self.watch.finish()
         self.round([])
+        if self.astray:
+            self._look_astray()
         for path in dropped:
             rel = self.below_root(path)
             if rel is not None:

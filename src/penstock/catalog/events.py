@@ -69,6 +69,7 @@ class Watch:
     mapped: set[bytes] = field(default_factory=set)
     look: set[bytes] = field(default_factory=set)
     folders: set[bytes] = field(default_factory=set)  # in which names came or went
+    closed: set[bytes] = field(default_factory=set)  # files that were written
     moves: list[Move] = field(default_factory=list)  # names that were renamed, in order
     made: set[bytes] = field(default_factory=set)  # names that were not there before: by mkdir and the like
 
@@ -109,6 +110,7 @@ class Watch:
             if self.open[path] <= 0:
                 del self.open[path]
             self._see(path)
+            self.closed.add(path)
         elif event.what == What.CHANGE:
             self._see(path)
         elif event.what == What.MAP:
@@ -121,8 +123,8 @@ class Watch:
                 self.made.add(path)
             else:
                 self.made.discard(path)
-            if event.path2:
-                self._see(event.path2)
+            if event.path2:  # of a link: the new name
+                self._see_name(event.path2)
 
     def _rename(self, move: Move) -> None:
         """What is known under the old name goes on under the new one; both names are to be looked at."""
@@ -153,4 +155,5 @@ class Watch:
         for event in list(self.doing.values()):
             self._settle(event)
         self.doing.clear()
-        self.look |= self.open.keys() | self.mapped
+        self.closed |= self.open.keys() | self.mapped
+        self.look |= self.closed
