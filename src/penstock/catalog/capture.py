@@ -36,7 +36,7 @@ from penstock.targets.mounts import mount_of
 
 FLUSH_ENTRIES = 50_000
 FLUSH_S = 5.0
-EVENTS_AT_ONCE = 10_000
+EVENTS_AT_ONCE = 2_000
 STALLED_S = 2.0
 """So long a slot of the ring may be in the making, while its writer may be waiting for a processor."""
 WAIT_S = (0.002, 0.1)
@@ -205,6 +205,10 @@ class Follower:
         old, new = self.below_root(move.old), self.below_root(move.new)
         if not old or not new:
             return
+        for waiting in (self.touched, self.to_scan):
+            below = {p for p in waiting if p == old or p.startswith(old + b"/")}
+            waiting -= below
+            waiting |= {new + p[len(old) :] for p in below}
         was = self.known(old)
         if was is None or not stat.S_ISDIR(was.entry.st_mode):
             return
@@ -242,18 +246,20 @@ class Follower:
         """Take events, and look at what they name."""
         for row in events:
             self.watch.feed(Event(*row))
-        moves, names, folders = self.watch.take()
-        for each in moves:
+        taken = self.watch.take()
+        for each in taken.moves:
             self.move(each)
-        for path in names:
+        for path in taken.unsure:
+            if rel := self.below_root(path):
+                self.to_scan.add(rel)
+        for path in taken.look:
             if (rel := self.below_root(path)) is not None:
                 self.look(rel)
-        self._note_astray()
-        self.touched |= {rel for path in folders if (rel := self.below_root(path)) is not None}
+        self.touched |= {rel for path in taken.folders if (rel := self.below_root(path)) is not None}
+        self._note_astray(taken.closed)
 
-    def _note_astray(self) -> None:
+    def _note_astray(self, closed: set[bytes]) -> None:
         """Was a file written whose name is gone?  It may have another that nobody said."""
-        closed, self.watch.closed = self.watch.closed, set()
         for path in closed:
             rel = self.below_root(path)
             self.astray = self.astray or (rel is not None and self.overlay.found.get(rel) is None)

@@ -45,6 +45,17 @@ class Move(NamedTuple):
     new: bytes
 
 
+class Taken(NamedTuple):
+    """What came since the last time: the moves, in order; names to be looked at, a folder before what is in it; folders
+    whose own times changed; files that were written; names below which anything may have changed."""
+
+    moves: list[Move]
+    look: list[bytes]
+    folders: set[bytes]
+    closed: set[bytes]
+    unsure: set[bytes]
+
+
 def parent(path: bytes) -> bytes:
     """The folder of an absolute path."""
     return path.rpartition(b"/")[0] or b"/"
@@ -61,37 +72,72 @@ def moved(path: bytes, move: Move) -> bytes:
 
 
 @dataclass
+class Names:
+    """Names, and what they are called after the moves that came later.  Both count: events of several processes are not
+    in the order of their calls."""
+
+    said: set[bytes] = field(default_factory=set)
+    moved: set[bytes] = field(default_factory=set)
+
+    def add(self, path: bytes) -> None:
+        self.said.add(path)
+
+    def move(self, move: Move) -> None:
+        self.moved = {moved(p, move) for p in self.moved}
+        self.moved |= {moved(p, move) for p in self.said if is_below(p, move.old)}
+
+    def take(self) -> set[bytes]:
+        taken = self.said | self.moved
+        self.said, self.moved = set(), set()
+        return taken
+
+
+@dataclass
 class Watch:
     """The books of one helper."""
 
     doing: dict[tuple[int, int], Event] = field(default_factory=dict)
+    moved_on: dict[tuple[int, int], set[bytes]] = field(default_factory=dict)  # other names of what is begun
     open: Counter[bytes] = field(default_factory=Counter)
     mapped: set[bytes] = field(default_factory=set)
-    look: set[bytes] = field(default_factory=set)
-    folders: set[bytes] = field(default_factory=set)  # in which names came or went
-    closed: set[bytes] = field(default_factory=set)  # files that were written
+    look: Names = field(default_factory=Names)
+    folders: Names = field(default_factory=Names)  # in which names came or went
+    closed: Names = field(default_factory=Names)  # files that were written
     moves: list[Move] = field(default_factory=list)  # names that were renamed, in order
+    unsure: set[bytes] = field(
+        default_factory=set
+    )  # names that may have been, by a process that was killed at it
     made: set[bytes] = field(default_factory=set)  # names that were not there before: by mkdir and the like
 
     def feed(self, event: Event) -> None:
         key = (event.pid, event.thread)
         if not event.flags & DONE:
-            if (unfinished := self.doing.pop(key, None)) is not None:
-                self._settle(unfinished)
+            self._end(key)
             self.doing[key] = event
             return
-        began = self.doing.pop(key, None)
-        if began is not None and began.what != event.what:
-            self._settle(began)
-            began = None
-        if event.flags & FAILED:
-            if began is not None and began.what == What.CLOSE:
-                self._settle(began)
-            return
-        if event.path:
+        began = self.doing.get(key)
+        if began is not None and (
+            began.what != event.what or not event.flags & FAILED or event.what == What.CLOSE
+        ):
+            self._end(key, event)
+        elif began is None and event.path and not event.flags & FAILED:
             self._settle(event)
-        elif began is not None:
-            self._settle(began)
+        self.doing.pop(key, None)
+        self.moved_on.pop(key, None)
+
+    def _end(self, key: tuple[int, int], done: Event | None = None) -> None:
+        """What the thread had begun counts as done; a name that its DONE tells is the right one."""
+        began = self.doing.pop(key, None)
+        if began is None:
+            return
+        if done is None and began.what == What.RENAME:
+            self.unsure |= {began.path, began.path2}
+            self._see_name(began.path)
+            self._see_name(began.path2)
+        else:
+            self._settle(done if done is not None and done.path else began)
+        for path in self.moved_on.pop(key, ()):
+            self._see_name(path)
 
     def _see(self, path: bytes) -> None:
         self.look.add(path)
@@ -128,9 +174,11 @@ class Watch:
 
     def _rename(self, move: Move) -> None:
         """What is known under the old name goes on under the new one; both names are to be looked at."""
-        for path in [p for p in self.look if is_below(p, move.old)]:
-            self._see(moved(path, move))
-        self.folders |= {moved(p, move) for p in self.folders}
+        for names in (self.look, self.folders, self.closed):
+            names.move(move)
+        for key, event in self.doing.items():  # which may have come before the move, or come after it
+            if is_below(event.path, move.old):
+                self.moved_on.setdefault(key, set()).add(moved(event.path, move))
         was_made = {p for p in self.made if is_below(p, move.old)}
         self.made = {p for p in self.made - was_made if not is_below(p, move.new)}
         self.made |= {moved(p, move) for p in was_made}
@@ -143,17 +191,15 @@ class Watch:
             self.mapped.remove(path)
             self.mapped.add(moved(path, move))
 
-    def take(self) -> tuple[list[Move], list[bytes], set[bytes]]:
-        """Since the last time: the moves, the names to be looked at (a folder before what is in it), the folders whose
-        own times changed."""
-        taken = self.moves, sorted(self.look), self.folders
-        self.moves, self.look, self.folders = [], set(), set()
-        return taken
+    def take(self) -> Taken:
+        moves, self.moves = self.moves, []
+        unsure, self.unsure = self.unsure, set()
+        return Taken(moves, sorted(self.look.take()), self.folders.take(), self.closed.take(), unsure)
 
     def finish(self) -> None:
         """Nothing comes any more: all that was begun counts as done."""
-        for event in list(self.doing.values()):
-            self._settle(event)
-        self.doing.clear()
-        self.closed |= self.open.keys() | self.mapped
-        self.look |= self.closed
+        for key in list(self.doing):
+            self._end(key)
+        for path in self.open.keys() | self.mapped:
+            self._see(path)
+            self.closed.add(path)
