@@ -127,6 +127,6 @@ def test_a_writer_without_room_goes_on_after_a_write_past_the_cache(make_testbed
     )
     with subprocess.Popen([sys.executable, "-c", past, bed.path / "direct"]) as first:
         assert emulated._wait_until(lambda: emulated.counters(bed.folder).get("write", 0) > 0)
-        run("import sys; open(sys.argv[1], 'wb', 0).write(b'x' * 8192)", bed.path / "buffered")
+        run("import os, sys; os.write(os.open(sys.argv[1], os.O_WRONLY), b'x' * 8192)", bed.path / "buffered")
         assert first.wait(LIMIT_S) == 0
     assert (bed.path / "buffered").read_bytes() == b"x" * 8192
