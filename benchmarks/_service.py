@@ -21,8 +21,14 @@ MIB = 1 << 20
 SCALE, THREADS, THINK_US = 8, 4, 1000
 CLIENTS = (1, 2, 4, 8, 16, 32, 64)
 CALLS_AIM, LEAST_S = 700, 1.5
-KINDS_US = {"getattr": (8, 300), "setattr": (5, 600), "flock": (4, 150), "sync": (3, 1000)}
-"""Of twenty calls so many (the deck of clients.c), and the modelled cost of one."""
+KINDS_US = {
+    "getattr": ("n" * 8, 300),
+    "setattr": ("m" * 5, 600),
+    "flock": ("l" * 4, 150),
+    "sync": ("s" * 3, 1000),
+}
+"""Their cards in the deck that clients.c draws calls from, and the modelled cost of one."""
+DECK = "".join(cards for cards, _ in KINDS_US.values())
 # Reads at one OST.
 READ_SCALE, MOUNTS = 3, 16
 READERS = (1, 2, 4, 8, 16, 32, 64, 96, 128)
@@ -56,8 +62,7 @@ class Beds:
 
 def theory(clients: int) -> float:
     """Modelled calls a second."""
-    deck = sum(share for share, _ in KINDS_US.values())
-    kinds = {name: (share / deck, cost_us / 1e6) for name, (share, cost_us) in KINDS_US.items()}
+    kinds = {name: (len(cards) / len(DECK), cost_us / 1e6) for name, (cards, cost_us) in KINDS_US.items()}
     return closed_rate(clients, THREADS, THINK_US / 1e6, kinds)
 
 
@@ -77,7 +82,7 @@ def queue_cells(beds: Beds, program: Path) -> dict[int, Callable[[], float]]:
     def rate(clients: int) -> float:
         turn[0] += 1
         seconds = max(CALLS_AIM / theory(clients) * SCALE, LEAST_S)
-        words = [program, "mix", seconds, THINK_US * SCALE, turn[0], *mounts[:clients]]
+        words = [program, "mix", seconds, THINK_US * SCALE, turn[0], DECK, *mounts[:clients]]
         return number(words) * SCALE
 
     return {clients: (lambda n=clients: rate(n)) for clients in CLIENTS}

@@ -82,20 +82,32 @@ static int cut(const struct stripes *st, uint64_t offset, uint64_t size, struct 
   return count;
 }
 
-static uint32_t tell_extents(struct call *c, const struct stripes *st, const struct piece *p, int count,
-                             struct model_extent *ret) {
+/* The extent of `told` ones that the piece goes on with; NULL: none. */
+static struct model_extent *before(const struct piece *p, struct model_extent *extents, uint32_t told) {
+  while (told--)
+    if (extents[told].stripe == p->object && extents[told].offset + extents[told].size == p->offset)
+      return &extents[told];
+  return NULL;
+}
+
+/* Tells the model of the pieces.  What lies together in an object is one extent, as it is one request of a client,
+ * however many stripes the call went over. */
+static void tell_extents(struct call *c, const struct stripes *st, const struct piece *p, int count,
+                         struct model_extent *ret) {
   uint32_t told = 0;
   for (int i = 0; i < count; i++) {
     const struct object *o = &st->objects[p[i].object];
+    struct model_extent *x = before(&p[i], ret, told);
     if (o->ost == STORE_MDT)
       c->model.dom = true;
+    else if (x)
+      x->size += p[i].size;
     else
       ret[told++] = (struct model_extent){o->ost, p[i].object, p[i].offset, p[i].size};
   }
   c->model.extents = ret;
   c->model.extent_count = told;
   call_stripes(c, st);
-  return told;
 }
 
 /* ---- read ---- */

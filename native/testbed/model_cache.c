@@ -207,10 +207,10 @@ void object_done(struct model *m, struct request *r) {
       at = &(*at)->flight;
     *at = r->flight;
   }
-  if (r->kind == R_WRITE)
-    osc->grant += r->bytes;
-  if (r->buffered)
-    clean(m, osc, r->bytes);
+  if (r->kind != R_WRITE)
+    return;
+  osc->grant += r->bytes;
+  clean(m, osc, r->buffered ? r->bytes : 0); /* one past the cache may be the last that a writer's room waited for */
 }
 
 /* ---- locks on objects ---- */
@@ -363,11 +363,11 @@ static void read_piece(struct build *b, struct object *o, uint64_t from, uint64_
   keep(m, o, touches ? o->have_from : start, end);
 }
 
-static void direct_pieces(struct build *b, enum request_kind kind) {
-  uint64_t most = size_setting(b->m, SET_client_rpc_size);
+/* What a call past the cache waits for, of all its pieces before the first is made: two may be on one object, and the
+ * second would wait for the first, which goes out after the waiting. */
+static void direct_locks(struct build *b, enum request_kind kind) {
   for (uint32_t i = 0; i < b->call->extent_count; i++) {
-    const struct model_extent *x = &b->call->extents[i];
-    struct object *o = object_at(b, x);
+    struct object *o = object_at(b, &b->call->extents[i]);
     object_flush(b->m, o);
     wait_for_writes(b, 0, o);
     o->process = b->process;
@@ -378,6 +378,15 @@ static void direct_pieces(struct build *b, enum request_kind kind) {
     } else {
       glimpse(b, 0, o, false);
     }
+  }
+}
+
+static void direct_pieces(struct build *b, enum request_kind kind) {
+  uint64_t most = size_setting(b->m, SET_client_rpc_size);
+  direct_locks(b, kind);
+  for (uint32_t i = 0; i < b->call->extent_count; i++) {
+    const struct model_extent *x = &b->call->extents[i];
+    struct object *o = object_at(b, x);
     for (uint64_t at = 0; at < x->size; at += most)
       request_add(b, 1, transfer(b->m, o, kind, x->offset + at, x->offset + least(at + most, x->size)));
   }

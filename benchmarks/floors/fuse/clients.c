@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Clients of a modelled file system, a process each, which begin together.
  *
- *   clients mix   SECONDS THINK_US SEED FOLDER...   closed loops: think, call, think; prints calls a second of all
+ *   clients mix   SECONDS THINK_US SEED DECK FOLDER...  closed loops: think, call, think; prints calls a second of all
  *   clients names SECONDS FOLDER...                 the same without thinking, missing names alone
  *   clients read  WARM TURNS SIZE FILE...           reads past the cache; prints the median microseconds of one
  *   clients write FILE COUNT SIZE                   one writer and fsync; prints bytes a second
  *
- * `mix` draws from calls that are one request to a metadata server each: a missing name, chmod, a lock taken and
- * given back, fsync of a folder.  Thinking is exponential, drawn from all parts of the distribution in turn so that few
- * calls suffice for a mean, and what a sleep took too long is taken from the next one.
+ * `mix` draws from DECK, a letter for each call that is one request to a metadata server: n a missing name, m chmod,
+ * l a lock taken or given back, s fsync of a folder.  Thinking is exponential, drawn from all parts of the distribution
+ * in turn so that few calls suffice for a mean, and what a sleep took too long is taken from the next one.
  * Any failure of a call fails the run. */
 #include "floor.h"
 
@@ -19,9 +19,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-enum { DECK = 20, PARTS = 32, MOST = 1024 };
-/* What benchmarks/service.py computes with. */
-static const char deck[DECK + 1] = "nnnnnnnnmmmmmllllsss";
+enum { DECK_MOST = 64, PARTS = 32, MOST = 1024 };
 
 static struct shared {
   pthread_barrier_t begin;
@@ -57,15 +55,16 @@ static double think_ns(double mean_us) {
   return -log((parts[next++] + uniform()) / PARTS) * mean_us * 1000;
 }
 
-static char draw(void) {
-  static char cards[DECK];
-  static int next = DECK;
-  if (next == DECK) {
-    memcpy(cards, deck, DECK);
-    shuffle(cards, DECK);
-    next = 0;
+static char draw(const char *deck) {
+  static char cards[DECK_MOST];
+  static int next = 0;
+  int count = (int)strlen(deck);
+  if (next == 0) {
+    memcpy(cards, deck, (size_t)count);
+    shuffle(cards, count);
+    next = count;
   }
-  return cards[next++];
+  return cards[count - next--];
 }
 
 static void sleep_until(uint64_t at) {
@@ -110,7 +109,7 @@ static void mixed_calls(int number, char **words) {
   uint64_t span = (uint64_t)(atof(words[0]) * 1e9);
   double think_us = atof(words[1]), late_ns = 0;
   seed = strtoull(words[2], NULL, 10) * 7919 + (uint64_t)number;
-  struct place p = settle(words[3 + number], number);
+  struct place p = settle(words[4 + number], number);
   begin();
   for (uint64_t now = now_ns(), end = now + span;;) {
     double due = (double)now + think_ns(think_us) - late_ns;
@@ -118,7 +117,7 @@ static void mixed_calls(int number, char **words) {
       sleep_until((uint64_t)due);
     now = now_ns();
     late_ns = (double)now - due;
-    call(&p, draw());
+    call(&p, draw(words[3]));
     if ((now = now_ns()) >= end)
       break;
     all->calls[number]++;
@@ -201,8 +200,10 @@ int main(int argc, char **argv) {
   if (argc < 5)
     return 2;
   const char *mode = argv[1];
-  int fixed = *mode == 'm' || *mode == 'r' ? 5 : 3;
+  int fixed = *mode == 'm' ? 6 : *mode == 'r' ? 5 : 3;
   int count = argc - fixed;
+  if (*mode == 'm' && (count < 1 || strspn(argv[5], "nmls") != strlen(argv[5]) || strlen(argv[5]) - 1 >= DECK_MOST))
+    return 2;
   if (*mode == 'w') {
     write_one(argv + 2);
     return 0;
