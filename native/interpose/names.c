@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* See names.h. */
 #include "interpose/names.h"
 #include <string.h>
 

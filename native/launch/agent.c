@@ -398,7 +398,7 @@ static void close_promises(const struct penstock_launch *l, const struct penstoc
     close(fd);
 }
 
-static void finish(struct penstock_launch *l, struct penstock_watch *w, const struct penstock_pack *more) {
+static int finish(struct penstock_launch *l, struct penstock_watch *w, const struct penstock_pack *more) {
   uint32_t living;
   close_promises(l, w);
   int error = penstock_write_frames(w, &l->wishes, l->job.node, NULL, true, NULL, more, &living);
@@ -407,6 +407,7 @@ static void finish(struct penstock_launch *l, struct penstock_watch *w, const st
                   strerror(-error));
   else if (!living)
     penstock_board_put_away(w, l->job.ranked);
+  return error;
 }
 
 /* Overwrite what /proc shows of our environment: job managers find processes by it. */
@@ -483,6 +484,17 @@ static void finish_nested(struct penstock_launch *l, struct penstock_watch *w, c
     penstock_note(&l->wishes, "a nested run could not be recorded (%s)", strerror(-error));
 }
 
+/* For `penstock run -v`, when all is over. */
+static void say_where(const struct penstock_launch *l, int error) {
+  char hex[33];
+  penstock_run_hex(hex, l->job.run);
+  if (error)
+    dprintf(2, "penstock: the history %s cannot be written (%s); penstock runs collect brings the record in when it can\n",
+            l->wishes.history, strerror(-error));
+  else
+    dprintf(2, "penstock: recorded; penstock report %.12s shows it\n", hex);
+}
+
 _Noreturn void penstock_agent_run(struct penstock_launch *l, struct penstock_watch *w) {
   sigset_t all, mask;
   char cwd[PATH_MAX];
@@ -521,19 +533,17 @@ _Noreturn void penstock_agent_run(struct penstock_launch *l, struct penstock_wat
   }
   uint32_t living = wait_for_others(l, w, status);
   bool more_to_come = living || ranks_missing(l, w);
+  int error;
   if (more_to_come) {
-    penstock_write_frames(w, &l->wishes, l->job.node, NULL, true, NULL, &end, &living);
+    error = penstock_write_frames(w, &l->wishes, l->job.node, NULL, true, NULL, &end, &living);
     detach(l, w);
   } else {
-    finish(l, w, &end);
+    error = finish(l, w, &end);
     penstock_helper_finish(&l->helper, &l->wishes);
     penstock_collect(l->base, &l->wishes, l->job.node, l->board);
   }
-  if (l->verbose) {
-    char hex[33];
-    penstock_run_hex(hex, l->job.run);
-    dprintf(2, "penstock: recorded; penstock report %.12s shows it\n", hex);
-  }
+  if (l->verbose)
+    say_where(l, error);
   end_as(status);
 }
 

@@ -9,7 +9,8 @@
       by themselves and are not sent twice.  When the program is stopped from the terminal, so is the agent.
    3. The frames of a rank's node are written before the launcher can see that rank end, because launchers kill what is
       left when the last one has ended.  For others that still run a collector goes on, detached.
-   4. Nothing is written to the program's streams; what goes wrong is one line in the log. */
+   4. Nothing is written to the program's streams (but a line at the end where `-v` asks for it); what goes wrong is one
+      line in the log. */
 #pragma once
 #include "launch/boards.h"
 #include "launch/helper.h"

@@ -196,14 +196,14 @@ static int ask_agent(struct penstock_launch *l, struct penstock_watch *w, const 
   return error;
 }
 
-/* Where the board is or should be; false when there is no place for one. */
-static bool choose_board(struct penstock_launch *l) {
+/* Where the board is or should be: 0, or -errno when there is no place for one. */
+static int choose_board(struct penstock_launch *l) {
   int error = penstock_boards_folder(l->base, l->wishes.board_dir);
   if (!error)
     error = penstock_board_path(l->board, l->base, l->job.run, l->job.node);
   if (error)
-    penstock_note(&l->wishes, "there is no place for a board (%s); the program runs without", strerror(-error));
-  return !error;
+    snprintf(l->board, sizeof l->board, "%s", l->base);
+  return error;
 }
 
 static void name_run(const struct penstock_launch *l) {
@@ -257,6 +257,8 @@ int main(int argc, char **argv) {
   penstock_wishes_settle(&l.wishes);
   if (!found) {
     penstock_note(&l.wishes, "%s is missing or cannot be preloaded; the program runs without", library);
+    if (l.verbose)
+      dprintf(2, "penstock: not recorded: %s is missing or cannot be preloaded\n", library);
     penstock_become(l.launcher, o.argv, environ, -1);
   }
   int error = -ENOENT;
@@ -272,11 +274,16 @@ int main(int argc, char **argv) {
   }
   if (error && !in_run)
     error = ask_agent(&l, &w, &plan, &first);
-  if (error && choose_board(&l))
-    error = take_board(&l, &w, &plan);
+  if (error) {
+    error = choose_board(&l);
+    if (!error)
+      error = take_board(&l, &w, &plan);
+  }
   penstock_plan_free(&plan);
   if (error && error != -EWOULDBLOCK) {
     penstock_note(&l.wishes, "no board could be made at %s (%s); the program runs without", l.board, strerror(-error));
+    if (l.verbose)
+      dprintf(2, "penstock: not recorded: no board could be made at %s (%s)\n", l.board, strerror(-error));
     penstock_become(l.launcher, o.argv, environ, -1);
   }
   preload(library, o.argv);

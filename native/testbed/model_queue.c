@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Virtual time as model_queue.h has it: the heap of events, stations, disks. */
 #include "testbed/model_queue.h"
 
 #include "testbed/model_settings.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* See model_settings.h. */
 #include "testbed/model_settings.h"
 
 #include <ctype.h>

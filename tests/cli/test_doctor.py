@@ -91,3 +91,16 @@ def test_a_go_program(run_penstock: Penstock, go_program: Path) -> None:
 def test_launchers_and_mistakes(words: list[str], says: str, run_penstock: Penstock) -> None:
     shown = run_penstock("doctor", "--no-run", "--", *words)
     assert says in shown.stdout
+
+
+def test_a_chosen_folder_of_boards_is_looked_at_and_tried(run_penstock: Penstock, tmp_path: Path) -> None:
+    open_to_all = tmp_path / "boards"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    done = run_penstock("doctor", "--set", f"board.dir={open_to_all}")
+    assert done.returncode == 1
+    assert f"fail  board        {open_to_all} is not a folder that you alone can write" in done.stdout
+    open_to_all.chmod(0o700)
+    done = run_penstock("doctor", "--set", f"board.dir={open_to_all}", "--", "cat", "/etc/hostname")
+    assert (done.returncode, list(open_to_all.iterdir())) == (0, [])
+    assert "1 process seen and recorded" in done.stdout

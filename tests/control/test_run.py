@@ -210,6 +210,32 @@ def test_verbose_says_one_line_at_the_end(env: dict[str, str]) -> None:
     assert shown.returncode == 0
 
 
+def test_verbose_says_so_when_nothing_could_be_recorded(env: dict[str, str], tmp_path: Path) -> None:
+    everybodys = tmp_path / "everybodys"
+    everybodys.mkdir()
+    everybodys.chmod(0o777)
+    words = ["run", "-v", "--set", f"board.dir={everybodys}", "--", "echo", "out"]
+    done = call(PENSTOCK, *words, env=env)
+    assert (done.returncode, done.stdout) == (0, b"out\n")
+    told = f"no board could be made at {everybodys} (Permission denied)"
+    assert done.stderr.decode() == f"penstock: not recorded: {told}\n"
+    [line] = Path(env["PENSTOCK_STATE_DIR"], "penstock.log").read_text().splitlines()
+    assert line.endswith(f": {told}; the program runs without")
+
+
+def test_verbose_does_not_call_a_run_recorded_that_is_not(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    here = {
+        **env,
+        "PENSTOCK_HISTORY_DIR": str(tmp_path / "file"),
+        "PENSTOCK_BOARD_DIR": str(tmp_path / "boards"),
+    }
+    done = call(PENSTOCK, "run", "-v", "--", "echo", "out", env=here)
+    assert (done.returncode, done.stdout) == (0, b"out\n")
+    assert b"recorded;" not in done.stderr
+    assert b"cannot be written (Not a directory); penstock runs collect" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

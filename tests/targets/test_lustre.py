@@ -179,6 +179,11 @@ def test_mount_that_died_is_a_sentence(bed: Bed) -> None:
     bed.kill()
     with pytest.raises(PenstockError, match="the mount is dead"):
         driver_for(bed.path / "x").layout(bed.path / "x")
+    said = penstock("targets", bed.path, "--every", "100ms", status=1)
+    assert said.stdout == ""
+    assert (
+        f"{bed.path}: the mount is dead; penstock testbed up --dir {bed.path} starts it again" in said.stderr
+    )
 
 
 def test_commands_of_layouts(bed: Bed) -> None:

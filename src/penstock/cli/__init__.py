@@ -6,6 +6,8 @@ A verb's module imports nothing heavy at its head: `penstock --help` reads them 
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 
@@ -61,8 +63,14 @@ def main(argv: list[str] | None = None) -> int:
     first = next((w for w in words if not w.startswith("-")), None)
     known = first in verbs()
     args = make_parser(first if known else None, options=known).parse_args(words)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")  # a terminal may know only ASCII
     try:
-        return int(args.run(args) or 0)
+        status = int(args.run(args) or 0)
+        if sys.stdout:
+            sys.stdout.flush()  # here, where what goes wrong can be told
+        return status
     except PenstockError as error:
         if args.debug:
             raise
@@ -71,8 +79,21 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _drop_output()
         return 141
+    except OSError as error:
+        if args.debug:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        what = "the answer cannot be written: " if error.errno == errno.ENOSPC and not where else ""
+        print(f"penstock {args.verb}: {what}{where}{error.strerror or error}", file=sys.stderr)
+        _drop_output()
+        return 1
+
+
+def _drop_output() -> None:
+    """What standard output did not take is not tried again when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 if __name__ == "__main__":

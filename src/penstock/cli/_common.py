@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 TYPE_CHECKING = False  # typing's, without importing it
@@ -14,6 +13,15 @@ if TYPE_CHECKING:
 
     from penstock.base.settings import Settings
     from penstock.control.client import Address
+
+
+def count(word: str) -> int:
+    """An argument that is a number of things."""
+    if not word.isdecimal():
+        from argparse import ArgumentTypeError
+
+        raise ArgumentTypeError(f"{word!r} is not a whole number of at least 0")
+    return int(word)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -34,15 +42,11 @@ def settings_of(args: argparse.Namespace) -> Settings:
 
 def write_beside(path: Path, data: bytes) -> None:
     """A whole file or none: written beside, then renamed."""
+    from penstock.base import beside
     from penstock.base.errors import PenstockError
 
-    beside = path.with_name(path.name + ".new")
     try:
-        with beside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        beside.write(path, data)
     except OSError as error:
         raise PenstockError(f"{path} cannot be written: {error.strerror}") from error
 

@@ -26,5 +26,7 @@ def run(args: argparse.Namespace) -> int:
         raise PenstockError(
             "completion needs shtab; install it with: pip install 'penstock[completion]'"
         ) from error
-    print(shtab.complete(make_parser(), args.shell))
+    print(
+        shtab.complete(make_parser(), args.shell).replace("%%", "%")
+    )  # shtab takes argparse's texts as they are
     return 0

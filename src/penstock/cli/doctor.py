@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     if words:
         found += doctor.program(words)
         if not args.no_run and not any(f.level == seen.FAIL for f in found):
-            found += doctor.trial(words)
+            found += doctor.trial(words, settings)
     if args.json:
         rows = [{"level": f.level, "what": f.what, "text": f.text, "do": f.do} for f in found]
         _common.print_json({"schema_version": 1, "findings": rows})

@@ -33,7 +33,9 @@ def register(parser: argparse.ArgumentParser) -> None:
     forms.add_argument("--csv", action="store_true", help="a row for each file and process, as CSV")
     forms.add_argument("--json", action="store_true", help="everything, as one JSON document")
     rows = parser.add_mutually_exclusive_group()
-    rows.add_argument("--top", metavar="N", type=int, help="how many files to name (setting: report.top)")
+    rows.add_argument(
+        "--top", metavar="N", type=_common.count, help="how many files to name (setting: report.top)"
+    )
     rows.add_argument("--files", action="store_true", help="name all files")
     _common.add_settings(parser)
 
@@ -66,7 +68,7 @@ def _write_page(found: "Facts", args: argparse.Namespace) -> None:
     from penstock.report import page
 
     small = _common.settings_of(args)["report.small_request"]
-    top = sys.maxsize if args.files else page.TOP if args.top is None else max(args.top, 0)
+    top = sys.maxsize if args.files else page.TOP if args.top is None else args.top
     page.write(Path(args.html), page.page(found, top, small))
     _common.note(f"wrote {args.html}")
 
@@ -75,7 +77,7 @@ def _show(found: "Facts", args: argparse.Namespace) -> None:
     from penstock.report import screen
 
     settings = _common.settings_of(args)
-    wanted = settings["report.top"] if args.top is None else max(args.top, 0)
+    wanted = settings["report.top"] if args.top is None else args.top
     top = sys.maxsize if args.files else wanted
     for line in screen.screen(
         found, top, settings["report.small_request"], shutil.get_terminal_size((100, 40)).columns

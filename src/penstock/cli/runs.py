@@ -56,7 +56,11 @@ def _filters(parser: argparse.ArgumentParser, below: bool = False) -> None:
     )
     parser.add_argument("--partial", action="store_true", help="only whose record is partial", **keep)
     parser.add_argument(
-        "--limit", metavar="N", type=int, help="at most so many (default: 20 on a terminal)", **keep
+        "--limit",
+        metavar="N",
+        type=_common.count,
+        help="at most so many (default: 20 on a terminal)",
+        **keep,
     )
     parser.add_argument("--json", action="store_true", help="as one JSON document", **keep)
     group = parser.add_argument_group("settings")
@@ -97,7 +101,7 @@ def _list(history: "History", args: argparse.Namespace) -> int:
     limit = (
         args.limit if args.limit is not None else 20 if sys.stdout.isatty() and not args.json else len(found)
     )
-    shown = found[: max(limit, 0)]
+    shown = found[:limit]
     if args.json:
         _common.print_json({"schema_version": 1, "runs": [query.as_json(s) for s in shown]})
         return 0

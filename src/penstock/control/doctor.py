@@ -4,6 +4,7 @@
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,7 @@ def installation(settings: Settings) -> list[Finding]:
     return [
         _library(),
         _launcher(),
-        _board_place(),
+        _board_place(settings),
         _history_place(settings),
         _own_environment(settings),
     ]
@@ -76,15 +77,28 @@ def _launcher() -> Finding:
     return Finding(OK, "launcher", str(path))
 
 
-def _board_place() -> Finding:
-    place = Path("/dev/shm")
+def _board_place(settings: Settings) -> Finding:
+    chosen = settings["board.dir"]
+    place = Path(chosen or "/dev/shm")
+    if chosen and place.exists() and not _ours_alone(place):
+        text = f"{place} is not a folder that you alone can write: programs would run without a record"
+        return Finding(FAIL, "board", text, f"chmod 700 {place}, or set board.dir to another folder of yours")
+    if chosen and not place.exists():
+        place = place.parent
     if not os.access(place, os.W_OK):
-        return Finding(FAIL, "board", f"{place} cannot be written: programs would run without a record")
+        text = f"{place} cannot be written: programs would run without a record"
+        return Finding(FAIL, "board", text, "set board.dir to a folder of yours in memory")
     free = shutil.disk_usage(place).free
     if free < BOARD_NEEDS_BYTES:
         text = f"{place} has only {units.show_size(free)} left"
         return Finding(WARN, "board", text, f"make room for at least {units.show_size(BOARD_NEEDS_BYTES)}")
     return Finding(OK, "board", f"{place} has {units.show_size(free)} left")
+
+
+def _ours_alone(place: Path) -> bool:
+    """What penstock-run asks of a folder for boards (native/launch/boards.c)."""
+    st = place.lstat()
+    return stat.S_ISDIR(st.st_mode) and st.st_uid == os.geteuid() and not st.st_mode & 0o022
 
 
 def _history_place(settings: Settings) -> Finding:
@@ -124,13 +138,14 @@ def program(words: list[str]) -> list[Finding]:
     return found
 
 
-def trial(words: list[str]) -> list[Finding]:
+def trial(words: list[str], settings: Settings) -> list[Finding]:
     """Run the command under Penstock, watch its processes, and compare with what was recorded."""
     with tempfile.TemporaryDirectory(prefix="penstock-doctor.") as folder:
-        env = {**os.environ, "PENSTOCK_STATE_DIR": folder, "PENSTOCK_LOG": f"{folder}/log"}
+        env = {**os.environ, "PENSTOCK_LOG": f"{folder}/log"}
+        held = {**settings, "state_dir": folder, "history.dir": ""}
         # What the program prints is not our answer, which may be JSON.
         process = subprocess.Popen(
-            launch.arguments({}, words), executable=launch.penstock_run(), env=env, stdout=2
+            launch.arguments(held, words), executable=launch.penstock_run(), env=env, stdout=2
         )
         watch = Watch(process.pid)
         while process.poll() is None:

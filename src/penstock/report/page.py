@@ -7,14 +7,13 @@ Invariants:
 3. At most `top` files and MOST_ROWS rows of a figure are drawn; what is left out is said.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from penstock import __version__
-from penstock.base import units
+from penstock.base import beside, units
 from penstock.base.errors import DeniedError, PenstockError
 from penstock.base.text import cut, visible
 from penstock.report import limited, svg
@@ -405,16 +404,10 @@ def page(facts: Facts, top: int = TOP, small_bytes: int = 10240) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write the page beside its place, then move it there: never half a page."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    """The whole page or none."""
     try:
-        with beside.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        beside.write(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise DeniedError(
             f"the page {path} cannot be written ({error.strerror}); name another place"
         ) from error

@@ -38,7 +38,7 @@ from penstock.targets.driver import (
     answer,
 )
 from penstock.targets.layouts import ALL, Component, Layout
-from penstock.targets.mounts import TESTBED_TYPE, Mount
+from penstock.targets.mounts import TESTBED_TYPE, Mount, testbed_runs
 from penstock.targets.params import Params
 
 LUSTRE_TYPE = "lustre"
@@ -182,7 +182,18 @@ class Lustre:
         assert self._found
         return self._found
 
+    def _refuse_the_dead(self) -> None:
+        """What a testbed's server left in its folders would look alive.  Who may not see its lock is not told."""
+        folder, point = self.mount.source, self.mount.point
+        if self.mount.type != TESTBED_TYPE or not os.access(f"{folder}/run/lock", os.R_OK | os.W_OK):
+            return
+        if not testbed_runs(folder):
+            raise PenstockError(
+                f"{point}: the mount is dead; penstock testbed up --dir {point} starts it again"
+            )
+
     def targets(self) -> tuple[Target, ...]:
+        self._refuse_the_dead()
         files = self._files
         now = self._clock()
         if now >= files.sized_s + SIZES_S:

@@ -5,6 +5,7 @@ Invariant: the mount is found by its id (fdinfo), so bind mounts, mounts over mo
 """
 
 import errno
+import fcntl
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -63,6 +64,21 @@ def _open_nearest(path: str) -> int:
         return os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:
         return os.open(Path(path).parent, os.O_PATH | os.O_CLOEXEC)
+
+
+def testbed_runs(folder: str) -> bool:
+    """Does a server hold this testbed's store?  Its lock says so, and goes with it however it ends."""
+    try:
+        fd = os.open(f"{folder}/run/lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def mount_of(where: str | os.PathLike[str] | int) -> Mount:

@@ -12,7 +12,6 @@ Invariants:
 """
 
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -27,6 +26,7 @@ from typing import Any, NamedTuple
 from penstock.base import places, units
 from penstock.base.errors import BusyError, DeniedError, PenstockError, TimeoutError_, UsageError
 from penstock.targets.mounts import TESTBED_TYPE as TYPE
+from penstock.targets.mounts import testbed_runs as is_running
 from penstock.testbed import commands
 from penstock.testbed import settings as model_settings
 
@@ -171,21 +171,6 @@ def ask(folder: str, line: str, limit_s: float = 60.0) -> str:
         return text
     number = int(head.removeprefix("error ") or 0) if head.startswith("error ") else 0
     raise PenstockError(text.strip() or f"{line}: {os.strerror(number)}")
-
-
-def is_running(folder: str) -> bool:
-    """Does a server hold this store?  Its lock says so, and goes with it however it ends."""
-    try:
-        fd = os.open(f"{folder}/run/lock", os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def shape_of(folder: str) -> Shape:

@@ -42,7 +42,6 @@ def register(rows: Any) -> None:
         "-maxdepth -mindepth; ! -a -o ( ) ,; actions: -print -print0 -printf -ls -prune -quit; "
         "example: penstock catalog find data.cat -type f -size +1G -printf '%s %p\\n'",
     )  # fmt: skip
-    find.epilog = (find.epilog or "").replace("%", "%%")
     find.add_argument("--json", action="store_true", help="one JSON document a line instead of paths")
     find.add_argument("file", metavar="FILE")
     find.add_argument("words", metavar="PATH, EXPRESSION", nargs=argparse.REMAINDER)

@@ -82,7 +82,7 @@ def register(rows: Any) -> None:
     test = rows.add_parser(
         "check",
         help="is it still true? what is not, is mended",
-        epilog="example: penstock catalog check data.cat --sample 1%%",
+        epilog="example: penstock catalog check data.cat --sample 1%",
     )
     test.add_argument("file", metavar="FILE")
     test.add_argument("--sample", default="100%", metavar="SHARE", help="of the folders: 1%% (default: all)")
