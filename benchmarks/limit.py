@@ -91,6 +91,8 @@ def rates(made: dict[str, Path]) -> list[Row]:
                 )
             )
             if name == "1 thread" and rate <= 1000:
+                least = float(output([made["floor"], "rate", rate, SECONDS, 1, 1]).split()[1])
+                rows.append(seen(f"{what}: CPU: floor", [100 * least], "% of a core"))
                 rows.append(
                     at_most(f"{what}: CPU", [100 * cores], "% of a core", {100: 0.3, 1000: 2.5}[rate])
                 )
@@ -119,6 +121,19 @@ def raises(made: dict[str, Path], rounds: int) -> list[Row]:
     ]
 
 
+def survivals() -> list[Row]:
+    """Forks and kills of real programs that are held back, with the agent that `penstock run` is."""
+    program = compiled("limit/survive.c")
+    got = {
+        deed: number([PENSTOCK, "run", "--limit", f"metadata={rate}/s", "--", program, deed, 1000])
+        for deed, rate in (("forks", 2000), ("kills", 10))
+    }
+    return [
+        at_most("fork while four threads are held back, 1,000 times", [got["forks"]], "hangs", 0),
+        at_most("next call after 1,000 waiters at 10/s were killed", [got["kills"]], "s", 1),
+    ]
+
+
 def rows(rounds: int) -> list[Row]:
     made = programs()
-    return [*costs(made, rounds), *opens(rounds), *rates(made), *raises(made, rounds)]
+    return [*costs(made, rounds), *opens(rounds), *rates(made), *raises(made, rounds), *survivals()]

@@ -329,6 +329,37 @@ static void a_death_before_publishing_costs_one_ticket(void) {
   }
 }
 
+/* Killed anywhere while it gives back, the agent has given once or not at all; who comes after it never gives again, and
+   those who sleep look by themselves. */
+static void an_agent_that_dies_while_it_gives_back_never_doubles(void) {
+  const char *points[] = {"noted", "staged", "flipped"};
+  for (size_t i = 0; i < 3; i++) {
+    fresh(50, 0);
+    const struct penstock_bucket *b = &shared->control.bucket[0];
+    pid_t dead = at("sleep", 0, SIGKILL);
+    ended(dead);
+    dead_one = (uint32_t)dead;
+    uint32_t place = place_of(dead_one, 0);
+    pid_t waiter = at("nowhere", 0, SIGKILL); /* sleeps behind the dead one's 50 calls */
+    while (*(volatile uint64_t *)&shared->usage.word[0].issued < 100 * CALL)
+      usleep(1000);
+    uint64_t before = b->line[b->gen & 1].n0;
+    pid_t agent = fork();
+    if (!agent) {
+      point = points[i];
+      deed = SIGKILL;
+      penstock_limits_give_back(&shared->control, &reader, now());
+      _exit(0);
+    }
+    ended(agent);
+    CHECK_EQ((uint32_t)(shared->usage.wait[place].holder >> 32), shared->control.back[place]);
+    CHECK_EQ(0, penstock_limits_give_back(&shared->control, &reader, now()));
+    uint64_t moved = b->line[b->gen & 1].n0 - before;
+    CHECK(i < 2 ? moved == 0 : moved > 0 && moved <= 50 * CALL);
+    ended(waiter); /* it went on: else the time of this test is over */
+  }
+}
+
 static void a_place_of_the_dead_is_taken_again(void) {
   fresh(1000, 0);
   for (int i = 0; i < 3 * PENSTOCK_WAITS_MAX / 8; i++) {
@@ -415,6 +446,7 @@ int main(void) {
   two_buckets_are_drawn_and_the_later_is_waited_for();
   the_tickets_of_the_dead_come_back_once();
   a_death_before_publishing_costs_one_ticket();
+  an_agent_that_dies_while_it_gives_back_never_doubles();
   a_place_of_the_dead_is_taken_again();
   a_stopped_waiter_holds_up_nobody();
   an_agent_that_dies_before_the_flip_leaves_the_old_line();

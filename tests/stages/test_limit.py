@@ -369,6 +369,25 @@ def test_a_thousand_killed_waiters_cost_the_next_call_nothing(limited: Limited) 
     assert limited.run("calls", 1)["all"] < 20
 
 
+def test_a_waiter_of_another_pid_namespace_is_dead_when_it_is_silent(limited: Limited) -> None:
+    """Its number says nothing here, where it may be somebody else's; alive, it looks once a second."""
+    if os.geteuid():
+        pytest.skip("needs root to unshare")
+    limited.limit(dataclasses.replace(META, rate=0))
+    under = limited.under
+    inside = under.start("unshare", "-pf", "--kill-child", limited.program, "calls", limited.data, 2)  # type: ignore[attr-defined]
+    limited.until(lambda: limited.held().waiting == 1)
+    deadline = time.monotonic() + 7
+    while time.monotonic() < deadline:  # longer than the silence that means death
+        assert limited.hold.give_back() == 0
+        time.sleep(0.2)
+    assert limited.held().waiting == 1
+    inside.kill()
+    inside.wait()
+    limited.until(limited.hold.give_back)
+    assert limited.held().waiting == 0
+
+
 def test_a_killed_waiter_without_an_agent_costs_its_one_call(limited: Limited) -> None:
     limited.limit(dataclasses.replace(META, rate=2))
     process = limited.start("calls", 100)
