@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "board/holder.h"
+#include "launch/ask.h"
 #include "launch/frames.h"
 
 enum {
@@ -28,6 +29,7 @@ enum {
   LOOK_EVERY_MS = 1000,
   GRACE_MS = 1000,             /* for the other ranks of a node to end with ours */
   LINGER_MS = 30000,           /* for ranks that have not begun when all others ended */
+  COLLECT_EVERY_MS = 50,       /* a collector's look at its own board; at one of the site's, ten times as seldom */
   DEAD_CHUNKS = 128,           /* so many are worth giving back */
   BUSY_CHUNKS = 8,             /* so many new ones since the last tick mean that more will come */
   LIMITS_EVERY_MS = 500,       /* tickets of the dead are back within a second */
@@ -323,6 +325,26 @@ static bool announces_end(int sig) {
   return sig == SIGTERM || sig == SIGINT || sig == SIGHUP || sig == SIGXCPU || sig == SIGUSR1 || sig == SIGUSR2;
 }
 
+/* The frames of what we answer for: a board's every run, or our own on the board of another. */
+static int write_ours(const struct penstock_launch *l, struct penstock_watch *w, bool final,
+                      const struct penstock_pack *more, uint32_t *living) {
+  return penstock_write_frames(w, &l->wishes, l->job.node, l->nested ? l->job.run : NULL, final, NULL, more, living);
+}
+
+/* How many still run of those that we answer for; false: that cannot be told. */
+static bool who_lives(const struct penstock_launch *l, struct penstock_watch *w, uint32_t *living) {
+  struct penstock_picture p;
+  if (!l->nested)
+    return penstock_watch_look(w, living) == 0;
+  if (penstock_harvest(w, &p, living))
+    return false;
+  *living = 0;
+  for (uint32_t i = 0; i < p.process_count; i++)
+    *living += !p.processes[i].ended && memcmp(p.runs[p.processes[i].run].id, l->job.run, sizeof l->job.run) == 0;
+  penstock_picture_free(&p);
+  return true;
+}
+
 static int wait_for(struct penstock_launch *l, struct penstock_watch *w, pid_t child) {
   struct rhythm r = begin_rhythm();
   sigset_t all;
@@ -341,8 +363,8 @@ static int wait_for(struct penstock_launch *l, struct penstock_watch *w, pid_t c
       sigqueue(child, sig, info.si_value);
     else
       kill(child, sig);
-    if (w->agent && announces_end(sig))
-      penstock_write_frames(w, &l->wishes, l->job.node, NULL, false, NULL, NULL, &living);
+    if ((w->agent || *l->site) && announces_end(sig))
+      write_ours(l, w, false, NULL, &living);
   }
   return status;
 }
@@ -386,7 +408,6 @@ static void mark_missing(const struct penstock_launch *l, struct penstock_watch 
   penstock_picture_free(&p);
 }
 
-/* Write what holds at the end, and put the board away unless that failed. */
 /* Whoever plans next counts what this run was promised no longer: an empty file says that it is over. */
 static void close_promises(const struct penstock_launch *l, const struct penstock_watch *w) {
   char path[PATH_MAX];
@@ -416,15 +437,18 @@ static void say_served(const struct penstock_launch *l, const struct penstock_wa
           (unsigned long long)u.count[PENSTOCK_SERVE_PASSED]);
 }
 
+/* Write what holds at the end, and put the board away unless that failed. */
 static int finish(struct penstock_launch *l, struct penstock_watch *w, const struct penstock_pack *more) {
   uint32_t living;
   close_promises(l, w);
-  int error = penstock_write_frames(w, &l->wishes, l->job.node, NULL, true, NULL, more, &living);
+  int error = write_ours(l, w, true, more, &living);
   if (error)
     penstock_note(&l->wishes, "the record of run at %s stays there (%s); penstock runs collect brings it in", w->path,
                   strerror(-error));
-  else if (!living)
+  else if (w->agent && !living)
     penstock_board_put_away(w, l->job.ranked);
+  else if (*l->site)
+    penstock_ask_recorded(l->site, l->job.run);
   return error;
 }
 
@@ -456,15 +480,15 @@ static void detach(struct penstock_launch *l, struct penstock_watch *w) {
   sigfillset(&all);
   for (;;) {
     int64_t now = now_ms();
-    if (penstock_watch_look(w, &living) == 0 && !living && (now >= give_up_ms || !ranks_missing(l, w)))
+    if (who_lives(l, w, &living) && !living && (now >= give_up_ms || !ranks_missing(l, w)))
       break;
     if (living)
       give_up_ms = now + LINGER_MS;
     tick(l, w, &r, &living);
-    struct timespec wait = {.tv_nsec = 50 * 1000000L};
+    struct timespec wait = {.tv_nsec = COLLECT_EVERY_MS * (w->agent ? 1 : 10) * 1000000L};
     int sig = sigtimedwait(&all, NULL, &wait);
     if (sig > 0 && announces_end(sig))
-      penstock_write_frames(w, &l->wishes, l->job.node, NULL, true, NULL, NULL, &living);
+      write_ours(l, w, true, NULL, &living);
   }
   finish(l, w, NULL);
   _exit(0);
@@ -490,16 +514,23 @@ static uint32_t wait_for_others(const struct penstock_launch *l, struct penstock
   uint32_t living = 0;
   bool all_well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   int64_t until_ms = now_ms() + (l->job.ranked && all_well ? GRACE_MS : 0);
-  for (int ms = 1; penstock_watch_look(w, &living) == 0 && living && now_ms() < until_ms; ms = ms < 50 ? ms * 2 : ms)
+  for (int ms = 1; who_lives(l, w, &living) && living && now_ms() < until_ms; ms = ms < 50 ? ms * 2 : ms)
     sleep_ms(ms);
   return living;
 }
 
-static void finish_nested(struct penstock_launch *l, struct penstock_watch *w, const struct penstock_pack *end) {
+/* On the board of a run around us, whose agent writes for all; or of the node's, where we are the only ones. */
+static void finish_nested(struct penstock_launch *l, struct penstock_watch *w, int status,
+                          const struct penstock_pack *end) {
   uint32_t living;
-  int error = penstock_write_frames(w, &l->wishes, l->job.node, l->job.run, true, NULL, end, &living);
+  bool more_to_come = *l->site && (wait_for_others(l, w, status) || ranks_missing(l, w));
+  int error = write_ours(l, w, true, end, &living);
   if (error)
     penstock_note(&l->wishes, "a nested run could not be recorded (%s)", strerror(-error));
+  else if (more_to_come)
+    detach(l, w);
+  else if (*l->site)
+    penstock_ask_recorded(l->site, l->job.run);
 }
 
 /* For `penstock run -v`, when all is over. */
@@ -546,7 +577,7 @@ _Noreturn void penstock_agent_run(struct penstock_launch *l, struct penstock_wat
   penstock_frame_end(&end, l->job.run, l->job.node, status, real_ns());
   mark_missing(l, w, &end);
   if (!w->agent) {
-    finish_nested(l, w, &end);
+    finish_nested(l, w, status, &end);
     end_as(status);
   }
   uint32_t living = wait_for_others(l, w, status);

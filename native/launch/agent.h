@@ -26,6 +26,7 @@ struct penstock_launch {
   char base[PENSTOCK_BOARDS_PATH_MAX];
   char board[PENSTOCK_BOARDS_PATH_MAX]; /* "": none, the program runs alone */
   bool nested;          /* the board is another agent's, the run is our own */
+  char site[108];       /* the socket of that agent when it is the node's: then nobody but us writes our record */
   bool die_with_us;     /* a launcher kills the program by killing us */
   bool plain_signals;   /* Python started us: SIGPIPE and SIGXFSZ are as Python left them, not as the program wants */
   bool verbose;

@@ -128,14 +128,20 @@ static const char *value(const char *answer, size_t size, const char *key) {
   return "";
 }
 
-static bool ask_at(const char *path, const struct text *t, struct penstock_asked *ret) {
-  char answer[ANSWER_BYTES];
+/* The answer's size; 0 when there is none. */
+static size_t answer_at(const char *path, const struct text *t, char *answer, size_t room) {
   int64_t until_ms = now_ms() + DEADLINE_MS;
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0)
-    return false;
-  size_t size = connected(fd, path, until_ms) ? talk(fd, t, answer, sizeof answer, until_ms) : 0;
+    return 0;
+  size_t size = connected(fd, path, until_ms) ? talk(fd, t, answer, room, until_ms) : 0;
   close(fd);
+  return size;
+}
+
+static bool ask_at(const char *path, const struct text *t, struct penstock_site_board *ret) {
+  char answer[ANSWER_BYTES];
+  size_t size = answer_at(path, t, answer, sizeof answer);
   const char *board = value(answer, size, "board");
   snprintf(ret->refused, sizeof ret->refused, "%s", value(answer, size, "error"));
   ret->first = strcmp(value(answer, size, "first"), "1") == 0;
@@ -153,13 +159,25 @@ bool penstock_ask_whom(char ret[108], const struct penstock_wishes *wishes) {
 }
 
 bool penstock_ask(const char *socket, const struct penstock_job *job, const struct penstock_wishes *wishes,
-                  const struct penstock_plan_file *plan, struct penstock_asked *ret) {
+                  const struct penstock_plan_file *plan, struct penstock_site_board *ret) {
   static struct text t;
-  *ret = (struct penstock_asked){.board = ""};
+  *ret = (struct penstock_site_board){.board = ""};
   question(&t, job, wishes, plan);
   if (t.full) {
     strcpy(ret->refused, "the limits by hand are too many for one question");
     return false;
   }
   return ask_at(socket, &t, ret);
+}
+
+void penstock_ask_recorded(const char *socket, const uint8_t run[16]) {
+  static struct text t;
+  char hex[33], answer[ANSWER_BYTES];
+  t.size = 0;
+  penstock_run_hex(hex, run);
+  row(&t, "version=1");
+  row(&t, "op=recorded");
+  row(&t, "run=%s", hex);
+  t.data[t.size++] = 0;
+  answer_at(socket, &t, answer, sizeof answer);
 }

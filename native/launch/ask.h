@@ -10,7 +10,7 @@
 #include "launch/plan.h"
 #include "launch/wishes.h"
 
-struct penstock_asked {
+struct penstock_site_board {
   char board[512];
   bool first;        /* nobody on this node has asked for this run before: we keep its record */
   char refused[256]; /* why not, in the agent's words; "": no agent */
@@ -21,4 +21,7 @@ bool penstock_ask_whom(char ret[108], const struct penstock_wishes *wishes);
 
 /* False: no agent, or it refused.  What the plan says of limits goes with the question: the agent adds them to its own. */
 bool penstock_ask(const char *socket, const struct penstock_job *job, const struct penstock_wishes *wishes,
-                  const struct penstock_plan_file *plan, struct penstock_asked *ret);
+                  const struct penstock_plan_file *plan, struct penstock_site_board *ret);
+
+/* Tell it that all of a run is in the history: the agent then needs its board no longer for that. */
+void penstock_ask_recorded(const char *socket, const uint8_t run[16]);

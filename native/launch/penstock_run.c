@@ -210,7 +210,7 @@ static int take_board(struct penstock_launch *l, struct penstock_watch *w, const
 static int ask_agent(struct penstock_launch *l, struct penstock_watch *w, const struct penstock_plan_file *plan,
                      bool *first) {
   char socket[108];
-  struct penstock_asked asked;
+  struct penstock_site_board asked;
   if (!penstock_ask_whom(socket, &l->wishes))
     return -ENOENT;
   if (!penstock_ask(socket, &l->job, &l->wishes, plan, &asked)) {
@@ -222,6 +222,7 @@ static int ask_agent(struct penstock_launch *l, struct penstock_watch *w, const 
   *first = asked.first;
   int error = penstock_watch_open(w, l->board, false);
   l->nested = !error;
+  strcpy(l->site, error ? "" : socket);
   return error;
 }
 

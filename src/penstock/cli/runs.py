@@ -149,9 +149,11 @@ def _forget(history: "History", args: argparse.Namespace) -> int:
 
 def _collect(args: argparse.Namespace) -> int:
     from penstock.base.errors import IncompleteError
+    from penstock.control import unrecorded
     from penstock.runs import collect
 
-    found = collect.collect(_common.settings_of(args))
+    settings = _common.settings_of(args)
+    found = [*collect.collect(settings), *unrecorded.collect(settings)]
     brought = [board for board in found if not board.served and not board.error]
     if args.json:
         rows = [

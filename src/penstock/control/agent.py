@@ -134,6 +134,7 @@ class Agent:
         self.folder = boards.base(config.folder)
         self.server = local.Server(config.at, self.answer)
         self.jobs: dict[tuple[int, str], JobHere] = {}
+        self.ended: list[boards.Board] = []  # of jobs that are over: their users have not got them yet
         self.policy, self.number, self.text = Policy(), 0, ""
         self.epoch = random.getrandbits(30) << 1
         self.rows: list[tuple[JobHere, Row]] = []
@@ -188,7 +189,10 @@ class Agent:
             with contextlib.suppress(wire.WireError):
                 self.set_policy(kept["text"], kept["number"])
         self.released_here = bool(self._kept("released"))
-        for found in boards.adopt(self.folder):
+        for found in sorted(boards.adopt(self.folder), key=lambda b: b.about.start_s):
+            if before := self.jobs.get((found.about.uid, found.about.job)):
+                before.hold.close()
+                self.ended.append(before.board)
             self._take(found)
         if self.jobs:
             log.info("adopted %d running jobs", len(self.jobs))
@@ -356,14 +360,24 @@ class Agent:
             if not await loop.run_in_executor(None, here.board.look, now_s):
                 del self.jobs[key]
                 here.hold.close()
-                here.board.put_away()
+                self.ended.append(here.board)
                 self._latency_before.pop(here.board.path, None)
                 self.changed = True
+        self._clear_ended(now_s)
         self._mark_bypassing()
         if self.policy.guard is not None:
             self._measure_latency()
             if self.fleet is not None:
                 self.fleet.guard()
+
+    def _clear_ended(self, now_s: float) -> None:
+        kept = boards.still_kept(self.ended, now_s)
+        for one in self.ended:
+            if one in kept:
+                one.tend()
+            else:
+                one.put_away()
+        self.ended = kept
 
     def _mark_bypassing(self) -> None:
         """What the checker of escapes (a process with rights of its own) found of these jobs."""
@@ -391,9 +405,28 @@ class Agent:
             return self._board(peer, asked)
         if what == "status":
             return {"json": json.dumps(self._status(peer, asked.get("job", "")))}
+        if what == "unrecorded":
+            rows = [
+                {"board": str(one.path), "runs": one.about.unrecorded} for one in self._boards_of(peer.uid)
+            ]
+            return {"json": json.dumps([row for row in rows if row["runs"]])}
+        if what == "recorded":
+            self._recorded(peer.uid, asked.get("run", ""))
+            return {}
         if what == "release":
             return {"json": json.dumps(self._release(peer, asked))}
         raise UsageError(f"the agent knows no question {what!r}")
+
+    def _boards_of(self, uid: int) -> list[boards.Board]:
+        every = [*(here.board for here in self.jobs.values()), *self.ended]
+        return [one for one in every if one.about.uid == uid]
+
+    def _recorded(self, uid: int, run: str) -> None:
+        for one in self._boards_of(uid):
+            if run in one.about.unrecorded:
+                one.about.recorded.append(run)
+                one.save()
+        self._clear_ended(time.monotonic())
 
     def _board(self, peer: local.Peer, asked: dict[str, str]) -> local.Answer:
         """The board of the asking process's job, made if it is the first."""
@@ -401,15 +434,12 @@ class Agent:
             raise DeniedError(f"this agent serves {identity.user_name(os.geteuid())} alone")
         here = self._job_of(peer, asked)
         about = here.board.about
-        run = asked.get("run", "")
-        first = run not in about.runs
+        first = about.join(asked.get("run", ""))
         spec = asked.get("limits", "")
         if spec:
             limits.read_spec(_from_hex(spec))  # a wrong one is refused before anything changes
             about.by_hand.append((peer.pid, identity.start_ticks(peer.pid), spec))
             self._rows_of(here)
-        if first:
-            about.runs = [*about.runs[-63:], run]
         if first or spec:
             here.board.save()
         here.board.last_alive_s = time.monotonic()

@@ -12,6 +12,8 @@ Invariants:
 2. The agent never maps what the user writes, and follows no symlink; a file that the user made longer than it may be
    is cut back to that length, beyond which nobody has anything mapped.
 3. A board of another boot, or one that makes no sense, is deleted at adoption; those of running jobs go on.
+4. What was counted waits for its user, within limits: only he writes his history.  A board with a run whose record
+   nobody called finished stays for KEEP_S, of each user the newest KEPT_MAX, until `penstock runs collect`.
 """
 
 import errno
@@ -33,6 +35,8 @@ from penstock.runs import board
 log = logging.getLogger("penstock.agent")
 
 LINGER_S = 20.0  # a board without living processes stays so long: the next step of a job may come
+KEEP_S = 86400.0  # so long it stays for its user when its record is not written
+KEPT_MAX = 8  # of one user
 DEAD_CHUNKS = 64  # so many of the dead are worth giving back
 
 _ACL_VERSION = struct.pack("<I", 2)
@@ -70,6 +74,20 @@ class About:
     by_hand: list[tuple[int, int, str]] = field(
         default_factory=list
     )  # pid, its start, spec: its owner's own limits
+    recorded: list[str] = field(default_factory=list)  # of the runs: whose record is written
+
+    @property
+    def unrecorded(self) -> list[str]:
+        return [run for run in self.runs if run not in self.recorded]
+
+    def join(self, run: str) -> bool:
+        """A run asks for the board; whether whoever asks is to write its record."""
+        first = run not in self.runs
+        if not first and run not in self.recorded:
+            return False
+        self.runs = [*(r for r in self.runs[-63:] if r != run), run]
+        self.recorded = [r for r in self.recorded if r in self.runs and r != run]
+        return True
 
 
 @dataclass
@@ -82,6 +100,7 @@ class Board:
     max_bytes: int
     living: int = 1
     last_alive_s: float = field(default_factory=time.monotonic)
+    counted: bool = False  # somebody wrote on it
 
     def save(self) -> None:
         aside = self.path.with_name(f"{self.path.name}.about.new")
@@ -106,10 +125,11 @@ class Board:
     def look(self, now_s: float) -> bool:
         """Who lives on it; false when it may be put away."""
         try:
-            self.living, _used, dead = _native.watch_look(self.watch)
+            self.living, used, dead = _native.watch_look(self.watch)
         except OSError as error:
             log.warning("the board of job %s cannot be read (%s)", self.about.job, error.strerror)
             return now_s - self.last_alive_s < LINGER_S
+        self.counted = self.counted or used > 0
         if self.living:
             self.last_alive_s = now_s
         if dead >= DEAD_CHUNKS and _native.watch_give_back(self.watch) > 0:
@@ -122,6 +142,13 @@ class Board:
         """(ns, calls) of all metadata calls that were timed."""
         time_ns, calls = _native.watch_latency(self.watch)
         return int(time_ns), int(calls)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether its user has not been told yet what stands on it."""
+        return bool(self.about.unrecorded) and (
+            self.counted or self.path.with_name(f"{self.path.name}.gone").exists()
+        )
 
     def put_away(self) -> None:
         self.watch = None
@@ -141,6 +168,16 @@ def remove(path: Path) -> None:
     for tail in (".about", ".gone"):
         path.with_name(path.name + tail).unlink(missing_ok=True)
     shutil.rmtree(path, ignore_errors=True)
+
+
+def still_kept(ended: list[Board], now_s: float) -> list[Board]:
+    """Of boards of ended jobs those that still wait for their users."""
+    found: list[Board] = []
+    for one in sorted(ended, key=lambda b: -b.last_alive_s):
+        of_user = sum(1 for other in found if other.about.uid == one.about.uid)
+        if one.is_awaited and of_user < KEPT_MAX and now_s - one.last_alive_s < KEEP_S:
+            found.append(one)
+    return found
 
 
 def base(folder: Path) -> Path:

@@ -2,7 +2,8 @@
 """Bring in what killed collectors left in shared memory: `penstock runs collect`.
 
 Invariants:
-1. A board that has an agent is left alone: that one will write its record.
+1. A board that has an agent is left alone: that one will write its record.  What a node's agent keeps for its users
+   is brought in by control/unrecorded.py.
 2. A board goes only when its record is in the history and nobody lives on it.
 """
 
