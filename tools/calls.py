@@ -272,8 +272,29 @@ def begins(call: Call) -> str:
     return f"penstock_enter_fd(&call, {op}, fd)"
 
 
+ASKED = {"stat": "STAT", "access": "ACCESS", "readlink": "READLINK", "getxattr": "XATTR"}
+
+
+def wants(call: Call) -> list[str]:
+    """What a call by path asks for, where a stage may answer it."""
+    if call.shape != "path" or call.op not in ASKED or call.type.endswith("*"):
+        return []
+    what = "STATX" if call.symbol == "statx" else ASKED[call.op]
+    flags = ["flags"] if "flags" in call.names else []
+    flags += ["AT_SYMLINK_NOFOLLOW"] if call.symbol.lstrip("_").startswith(("l", "readlink")) else []
+    flags += ["AT_EACCESS"] if call.symbol.startswith("e") else []
+    fields = [f"PENSTOCK_WANTS_{what}", " | ".join(flags) or "0"]
+    fields += [next((f".{field} = {name}" for name in names if name in call.names), "") for field, names in (
+        ("into", ("st", "buffer", "value")), ("room", ("length", "room")), ("mask", ("mask", "mode")), ("attribute", ("name",)),
+    )]  # fmt: skip
+    fields = [field for field in fields if field]
+    lines = [f"struct penstock_wants wants = {{{', '.join(fields)}}};"]
+    guard = "if (version == PENSTOCK_STAT_VERSION) " if "version" in call.names else ""
+    return [*lines, f"{guard}call.wants = &wants;"]
+
+
 def details(call: Call) -> list[str]:
-    lines = []
+    lines = wants(call)
     if call.shape in ("read", "write"):
         if "count" in call.names:
             lines.append("call.asked = count;")

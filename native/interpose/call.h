@@ -67,6 +67,23 @@ enum {
   PENSTOCK_DOES_MAP = 32,
 };
 
+/* What a call that only asks is to be answered with, and where: for a stage that answers it (serve). */
+enum penstock_wanted {
+  PENSTOCK_WANTS_STAT,     /* into: struct stat */
+  PENSTOCK_WANTS_STATX,    /* into: struct statx; mask */
+  PENSTOCK_WANTS_ACCESS,   /* mask: the mode asked for */
+  PENSTOCK_WANTS_READLINK, /* into: room bytes */
+  PENSTOCK_WANTS_XATTR,    /* into: room bytes; attribute */
+};
+struct penstock_wants {
+  enum penstock_wanted what;
+  int flags; /* AT_* */
+  void *into;
+  size_t room;
+  unsigned mask;
+  const char *attribute; /* as given */
+};
+
 /* What `place` will do about a file when it is created: between its before() and its after(). */
 struct penstock_placing {
   uint64_t folder; /* its default */
@@ -110,6 +127,7 @@ struct penstock_call {
   uint64_t end_ns;     /* when timed: right after it */
 
   const char *attribute; /* of setxattr and removexattr, as given: readable once the call succeeded */
+  const struct penstock_wants *wants; /* of calls that a stage may answer; else NULL */
   uint32_t owed;         /* bits of stages whose after() comes even if the file is not under control after all */
   int taken_back;        /* set by an after() of an open that closed the descriptor again: the program gets this error */
   struct penstock_placing placing;
@@ -168,6 +186,9 @@ extern PENSTOCK_OURS struct penstock_here penstock_here;
    call->path, with path_size set.  NULL when nobody can tell.  Holds while the stage's function runs. */
 const char *penstock_path(struct penstock_call *call);
 
+bool penstock_readable(const char *text); /* (at most PATH_MAX of it), by asking the kernel */
+bool penstock_elsewhere(void);       /* chroot: absolute names mean something else than at the start */
+void penstock_log(const char *text, const char *more); /* one line to the file that PENSTOCK_LOG names; in start() alone */
 bool penstock_sealed(void);          /* seccomp: no system calls of our own any more */
 bool penstock_on_signal_stack(void); /* a small one, perhaps: nothing that takes room */
 uint64_t penstock_now_ns(void);             /* CLOCK_MONOTONIC, without a system call where the vDSO has it */

@@ -134,7 +134,11 @@ PENSTOCK_EXPORT int chdir(const char *path) {
   MOVE(penstock_enter_path(&call, PENSTOCK_OP_CHDIR, 0, AT_FDCWD, path), penstock_real.chdir(path))
 }
 PENSTOCK_EXPORT int fchdir(int fd) { MOVE(penstock_enter_fd(&call, PENSTOCK_OP_CHDIR, 0, fd), penstock_real.fchdir(fd)) }
-PENSTOCK_EXPORT int chroot(const char *path) { MOVE(false, penstock_real.chroot(path)) }
+PENSTOCK_EXPORT int chroot(const char *path) {
+  if (penstock_keeps_books())
+    atomic_store(&penstock_process.elsewhere, true);
+  MOVE(false, penstock_real.chroot(path))
+}
 
 /* These put a terminal or nothing in the place of descriptors 0 to 2, without asking us. */
 static int standard_replaced(int result) {

@@ -249,6 +249,8 @@ bool penstock_new_process(void) {
   return true;
 }
 
+bool penstock_elsewhere(void) { return atomic_load_explicit(&penstock_process.elsewhere, memory_order_relaxed); }
+
 bool penstock_sealed(void) { return atomic_load_explicit(&penstock_process.sealed, memory_order_relaxed); }
 
 bool penstock_on_signal_stack(void) {

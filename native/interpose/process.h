@@ -50,6 +50,7 @@ struct penstock_state {
   _Atomic(uint32_t) *alive;   /* in a page that is zero after fork: 0 a new process, 1 set up, 2 being set up */
   atomic_bool began;          /* originals are found */
   atomic_bool sealed;         /* seccomp: no system calls of our own any more */
+  atomic_bool elsewhere;      /* chroot was called */
   atomic_bool no_tsc;         /* strict seccomp, PR_SET_TSC: reading the processor's counter kills; the coarse clock does not */
   struct penstock_rules rules; /* made from control */
   atomic_uint opened;
@@ -69,8 +70,6 @@ bool penstock_new_process(void);
 bool penstock_is_nested(uintptr_t frame);
 
 void penstock_lost(enum penstock_lost what);
-/* One line to the file that PENSTOCK_LOG names, while the process starts. */
-void penstock_log(const char *text, const char *more);
 
 /* fds.c: what is known of descriptors. */
 enum { PENSTOCK_FDS = 1 << 16 };
@@ -94,8 +93,7 @@ struct penstock_names {
   char second[PENSTOCK_NAME_MAX];
 };
 
-/* readable.c: whether a text (at most PATH_MAX of it) can be read; the kernel is asked where it is not known. */
-bool penstock_readable(const char *text);
+/* readable.c: whether a word can be read; the kernel is asked where it is not known. */
 bool penstock_readable_word(const void *word);
 
 /* environment.c: what a new program's environment must have, so that we are in it too. */

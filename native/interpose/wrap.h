@@ -16,6 +16,13 @@
 #include "interpose/process.h"
 #include "stages/record.h"
 
+/* The first argument of __xstat where struct stat is the kernel's. */
+#if defined(__x86_64__)
+#define PENSTOCK_STAT_VERSION 1
+#else
+#define PENSTOCK_STAT_VERSION 0
+#endif
+
 #define PENSTOCK_EXPORT __attribute__((visibility("default")))
 
 /* Known, and not under control. */

@@ -264,9 +264,11 @@ static void close_from_to(unsigned from, unsigned to) {
     close((int)fd);
 }
 
-static void let_go(const struct penstock_watch *w, int alive, bool keep_error) {
-  enum { KEPT = 4 };
-  int keep[KEPT] = {w->control, w->usage, w->agent ? w->board.usage : -1, alive};
+static void let_go(const struct penstock_launch *l, const struct penstock_watch *w, bool keep_error) {
+  enum { KEPT = 6 };
+  bool serves = l->serve.root_size;
+  int keep[KEPT] = {w->control,      w->usage, w->agent ? w->board.usage : -1, l->helper.alive, serves ? (int)l->serve.image_fd : -1,
+                    serves ? (int)l->serve.segment_fd : -1};
   int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int fd = 0; null >= 0 && fd < (keep_error ? 2 : 3); fd++)
     dup2(null, fd);
@@ -398,6 +400,22 @@ static void close_promises(const struct penstock_launch *l, const struct penstoc
     close(fd);
 }
 
+/* What never reached the file system's servers, in one line. */
+static void say_served(const struct penstock_launch *l, const struct penstock_watch *w) {
+  struct penstock_serve_usage u;
+  if (!l->serve.root_size || pread(w->usage, &u, sizeof u, PENSTOCK_SERVE_USAGE_OFFSET) != (ssize_t)sizeof u)
+    return;
+  uint64_t all = 0;
+  for (int i = 0; i <= PENSTOCK_SERVE_MISSING; i++)
+    all += u.count[i];
+  dprintf(2, "penstock: %llu calls were answered from the catalog (stat %llu, access %llu, readlink %llu, layout %llu, "
+             "missing %llu), %llu below it went on\n",
+          (unsigned long long)all, (unsigned long long)u.count[PENSTOCK_SERVE_STAT],
+          (unsigned long long)u.count[PENSTOCK_SERVE_ACCESS], (unsigned long long)u.count[PENSTOCK_SERVE_READLINK],
+          (unsigned long long)u.count[PENSTOCK_SERVE_LAYOUT], (unsigned long long)u.count[PENSTOCK_SERVE_MISSING],
+          (unsigned long long)u.count[PENSTOCK_SERVE_PASSED]);
+}
+
 static void finish(struct penstock_launch *l, struct penstock_watch *w, const struct penstock_pack *more) {
   uint32_t living;
   close_promises(l, w);
@@ -427,7 +445,7 @@ static void detach(struct penstock_launch *l, struct penstock_watch *w) {
   setsid();
   if (fork())
     _exit(0);
-  let_go(w, l->helper.alive, false);
+  let_go(l, w, false);
   prctl(PR_SET_NAME, "penstock-collect");
   clear_environment();
   struct rhythm r = begin_rhythm();
@@ -504,7 +522,7 @@ _Noreturn void penstock_agent_run(struct penstock_launch *l, struct penstock_wat
     penstock_board_put_away(w, false);
     penstock_become(l->launcher, l->argv, l->environment, -1);
   }
-  let_go(w, l->helper.alive, l->verbose);
+  let_go(l, w, l->verbose);
   if (began)
     write_begin(l, cwd, start_ns);
   int status = wait_for(l, w, child);
@@ -520,6 +538,8 @@ _Noreturn void penstock_agent_run(struct penstock_launch *l, struct penstock_wat
     end_as(status);
   }
   uint32_t living = wait_for_others(l, w, status);
+  if (l->verbose)
+    say_served(l, w);
   bool more_to_come = living || ranks_missing(l, w);
   if (more_to_come) {
     penstock_write_frames(w, &l->wishes, l->job.node, NULL, true, NULL, &end, &living);

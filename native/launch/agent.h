@@ -11,6 +11,7 @@
       left when the last one has ended.  For others that still run a collector goes on, detached.
    4. Nothing is written to the program's streams; what goes wrong is one line in the log. */
 #pragma once
+#include "board/serve.h"
 #include "launch/boards.h"
 #include "launch/helper.h"
 #include "launch/job.h"
@@ -28,6 +29,7 @@ struct penstock_launch {
   bool plain_signals;   /* Python started us: SIGPIPE and SIGXFSZ are as Python left them, not as the program wants */
   bool verbose;
   struct penstock_helper helper; /* of the catalog */
+  struct penstock_serve_section serve; /* what its programs are answered from, held open; root_size 0: nothing */
   char **argv;          /* of the program */
   char **environment;   /* of the program */
   char hint[512];       /* the command that would see all ranks, if some are not seen; "": none */

@@ -10,6 +10,7 @@
    2. Where the board is there: at most six path look-ups besides the search for the command.
    3. The command's environment gains LD_PRELOAD (ahead of what is in it), PENSTOCK_BOARD and PENSTOCK_RUN, no more. */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,6 +127,27 @@ static void preload(const char *ours, char **argv) {
   free(all);
 }
 
+/* What programs are answered from, as the plan says; NULL: nothing. */
+static const struct penstock_serve_section *serve_of(const struct penstock_plan_file *file) {
+  for (uint32_t i = 0; i < file->part_count; i++) {
+    const struct penstock_serve_section *it = file->parts[i].data;
+    if (file->parts[i].kind == PENSTOCK_SECTION_SERVE && file->parts[i].version == PENSTOCK_SERVE_VERSION &&
+        file->parts[i].bytes >= sizeof *it && it->root_size && it->root_size <= PENSTOCK_PREFIX_BYTES)
+      return it;
+  }
+  return NULL;
+}
+
+/* Its memory is held by us alone: the program does not inherit it. */
+static void hold_served(struct penstock_launch *l, const struct penstock_plan_file *file) {
+  const struct penstock_serve_section *it = serve_of(file);
+  if (!it || it->holder != (uint32_t)getpid())
+    return;
+  l->serve = *it;
+  fcntl((int)it->image_fd, F_SETFD, FD_CLOEXEC);
+  fcntl((int)it->segment_fd, F_SETFD, FD_CLOEXEC);
+}
+
 /* The rules for which files are under control: noise, the mounts that were named, and those that a plan is for. */
 static uint32_t rules(const struct penstock_wishes *w, const struct penstock_plan_file *file, struct penstock_prefix *ret) {
   uint32_t count = penstock_board_noise(ret, PENSTOCK_PREFIXES_MAX);
@@ -135,6 +157,13 @@ static uint32_t rules(const struct penstock_wishes *w, const struct penstock_pla
   if (*w->catalog && count < PENSTOCK_PREFIXES_MAX &&
       !penstock_board_rule(&ret[count], w->catalog_root, PENSTOCK_UNDER_RECORD | PENSTOCK_UNDER_MOUNT, 0))
     count++;
+  const struct penstock_serve_section *serve = serve_of(file);
+  char root[PENSTOCK_PREFIX_BYTES + 1] = "";
+  if (serve && count < PENSTOCK_PREFIXES_MAX) {
+    memcpy(root, serve->root, serve->root_size);
+    if (!penstock_board_rule(&ret[count], root, PENSTOCK_UNDER_RECORD | PENSTOCK_UNDER_MOUNT, serve->dev))
+      count++;
+  }
   return count + penstock_placed_rules(ret + count, PENSTOCK_PREFIXES_MAX - count, file->parts, file->part_count);
 }
 
@@ -263,6 +292,7 @@ int main(int argc, char **argv) {
   bool first = true;
   struct penstock_plan_file plan = {0};
   read_plan(&l, o.plan, &plan);
+  hold_served(&l, &plan);
   if (in_run) {
     l.nested = true;
     strcpy(l.board, served);

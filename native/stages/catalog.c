@@ -14,45 +14,15 @@
 #include "board/ring.h"
 #include "interpose/call.h"
 #include "interpose/raw.h"
-
-static bool may_change(int flags) { return (flags & O_ACCMODE) != O_RDONLY || flags & (O_CREAT | O_TRUNC); }
-
-static bool could_write(const struct penstock_call *c) { return c->entry && c->entry->flags & PENSTOCK_FD_WRITES; }
+#include "stages/changes.h"
 
 /* Did this process (not one that it was forked from) tell of the descriptor? */
 static bool is_told(const struct penstock_fd *entry) { return entry->told == penstock_here.epoch + 1u; }
 
 /* What the call does to names and files; 0: nothing that the helper has to know. */
 static uint8_t what_of(const struct penstock_call *c) {
-  switch (c->op) {
-  case PENSTOCK_OP_OPEN:
-    return c->does & PENSTOCK_DOES_OPEN && may_change(c->open_flags) ? PENSTOCK_EVENT_OPEN : 0;
-  case PENSTOCK_OP_CLOSE:
-    return could_write(c) && is_told(c->entry) ? PENSTOCK_EVENT_CLOSE : 0;
-  case PENSTOCK_OP_MMAP:
-    return could_write(c) ? PENSTOCK_EVENT_MAP : 0;
-  case PENSTOCK_OP_TRUNCATE:
-  case PENSTOCK_OP_ALLOCATE:
-  case PENSTOCK_OP_CHMOD:
-  case PENSTOCK_OP_CHOWN:
-  case PENSTOCK_OP_UTIME:
-  case PENSTOCK_OP_SETXATTR:
-  case PENSTOCK_OP_REMOVEXATTR:
-    /* What could write is looked at when it is closed. */
-    return c->fd >= 0 && could_write(c) ? 0 : PENSTOCK_EVENT_CHANGE;
-  case PENSTOCK_OP_MKDIR:
-  case PENSTOCK_OP_MKNOD:
-  case PENSTOCK_OP_SYMLINK:
-  case PENSTOCK_OP_LINK:
-    return PENSTOCK_EVENT_NAME;
-  case PENSTOCK_OP_UNLINK:
-  case PENSTOCK_OP_RMDIR:
-    return PENSTOCK_EVENT_GONE;
-  case PENSTOCK_OP_RENAME:
-    return PENSTOCK_EVENT_RENAME;
-  default:
-    return 0;
-  }
+  uint8_t what = penstock_changes(c);
+  return what == PENSTOCK_EVENT_CLOSE && !is_told(c->entry) ? 0 : what;
 }
 
 static struct penstock_event event_of(uint8_t what, uint8_t flags) {
@@ -116,7 +86,7 @@ static void after(struct penstock_call *c) {
   uint8_t what = penstock_here.ring ? what_of(c) : 0;
   if (what == PENSTOCK_EVENT_OPEN && !c->failed && c->entry)
     c->entry->told = penstock_here.epoch + 1u;
-  if (c->op == PENSTOCK_OP_DUP && !c->failed && could_write(c) && penstock_here.ring) {
+  if (c->op == PENSTOCK_OP_DUP && !c->failed && penstock_could_write(c) && penstock_here.ring) {
     struct penstock_fd *copy = penstock_fd_at((int)c->result);
     if (copy && c->result != c->fd)
       tell_of_descriptor((int)c->result, copy);

@@ -369,7 +369,7 @@ static bool may_take(uint32_t max) {
 
 static uint32_t slot_of_directory(const char *path, size_t size) {
   uint64_t hash = penstock_hash(path, size) ^ DIRECTORY_SALT, *place;
-  uint32_t line = penstock_index_find(hash, &place);
+  uint32_t line = penstock_slots_find(hash, &place);
   if (!line && may_take(here.files_max + here.files_max / 4 + 16))
     line = make(PENSTOCK_SLOT_DIRECTORY, hash, path, size, place);
   return line ? line : unnamed();
@@ -382,7 +382,7 @@ static size_t directory_size(const char *path, size_t size) {
 
 static uint32_t slot_of_open(const char *path, size_t size) {
   uint64_t hash = penstock_hash(path, size), *place;
-  uint32_t line = penstock_index_find(hash, &place);
+  uint32_t line = penstock_slots_find(hash, &place);
   if (line || (may_take(here.files_max) && (line = make(PENSTOCK_SLOT_FILE, hash, path, size, place))))
     return line;
   penstock_lost(PENSTOCK_LOST_FILES);
@@ -568,7 +568,7 @@ static void named(struct penstock_call *c) {
     line = bind(c->fd, c->entry);
   else if (!(c->does & PENSTOCK_DOES_CLOSE) && penstock_path(c)) {
     uint64_t *place;
-    line = penstock_index_find(penstock_hash(c->path, c->path_size), &place);
+    line = penstock_slots_find(penstock_hash(c->path, c->path_size), &place);
     if (!line)
       line = slot_of_directory(c->path, directory_size(c->path, c->path_size));
   }
@@ -653,7 +653,7 @@ void penstock_mpi_opened(const char *path, size_t size, uint32_t comm_size) {
   if (comm_size > p->mpi_largest)
     p->mpi_largest = comm_size;
   uint64_t *place;
-  uint32_t line = penstock_index_find(penstock_hash(path, size), &place);
+  uint32_t line = penstock_slots_find(penstock_hash(path, size), &place);
   if (line && comm_size > file_at(line)->comm_size)
     file_at(line)->comm_size = comm_size;
 }

@@ -209,7 +209,7 @@ static bool same(uint64_t place, uint64_t hash) {
   return file->hash == hash;
 }
 
-uint32_t penstock_index_find(uint64_t hash, uint64_t **ret_place) {
+uint32_t penstock_slots_find(uint64_t hash, uint64_t **ret_place) {
   uint64_t *level = index_places;
   for (int i = 0; i < LEVELS; i++) {
     uint32_t mask = ((uint32_t)FIRST_LEVEL << 2 * i) - 1;
@@ -243,7 +243,7 @@ uint32_t penstock_index_add(uint64_t hash, uint32_t line, uint64_t *place) {
     touched(place);
     if (__atomic_compare_exchange_n(place, &there, hash >> 32 << 32 | line, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
       return line;
-    uint32_t first_one = penstock_index_find(hash, &place); /* somebody was faster: with this name, or with another */
+    uint32_t first_one = penstock_slots_find(hash, &place); /* somebody was faster: with this name, or with another */
     if (first_one)
       return first_one;
   }

@@ -32,7 +32,7 @@ uint32_t penstock_slot_text(char *here, size_t room, const char *text, size_t si
 size_t penstock_slot_name(uint32_t line, char *name, size_t room);
 
 /* The slot whose name has this hash, or 0; then *ret_place is where it belongs (NULL: there is no place left). */
-uint32_t penstock_index_find(uint64_t hash, uint64_t **ret_place);
+uint32_t penstock_slots_find(uint64_t hash, uint64_t **ret_place);
 
 /* Enters a slot under its hash at the place that was found: its number, or that of one which came first, or 0 when there
    is no place. */

@@ -288,6 +288,12 @@ SCHEMA = (
         "found by a scan of its folder.",
     ),
     Setting(
+        "catalog.max_age",
+        DURATION,
+        "0s",
+        "`penstock run --serve` answers nothing about folders that were learnt longer ago. `0s`: any age.",
+    ),
+    Setting(
         "tune.mode",
         choice("observe", "advise", "apply"),
         "observe",

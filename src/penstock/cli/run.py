@@ -62,6 +62,11 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="keep this catalog of the tree that it lies in (or of catalog.root) as files are written",
     )
+    parser.add_argument(
+        "--serve",
+        metavar="CATALOG",
+        help="answer what the program asks about files from this catalog, where its folders are unchanged",
+    )
     parser.add_argument("--no-record", action="store_true", help="record nothing")
     parser.add_argument("-v", "--verbose", action="store_true", help="say at the end where the record is")
     from penstock.cli import _common
@@ -119,6 +124,31 @@ def placed_by(args: argparse.Namespace, command: list[str]) -> list[tuple[int, i
     return made.parts()
 
 
+def served_by(args: argparse.Namespace) -> list[tuple[int, int, bytes]]:
+    """What programs are answered from; a catalog that cannot be used is no reason not to start them."""
+    if args.serve is None:
+        return []
+    from pathlib import Path
+
+    from penstock.base.errors import PenstockError, UsageError
+    from penstock.catalog import serving
+    from penstock.cli import _common
+
+    if args.plan_file is not None:
+        raise UsageError("--serve holds for this node alone; leave --plan-file out")
+    held = _common.settings_of(args)
+    try:
+        made = serving.prepare(args.serve, int(held["catalog.max_age"]))
+    except PenstockError as error:
+        text = f"nothing is answered from the catalog: {error}"
+        serving.say_in_log(Path(os.environ.get("PENSTOCK_LOG") or f"{held['state_dir']}/penstock.log"), text)
+        _common.note(text)
+        return []
+    if args.verbose or made.fresh < made.folders:
+        _common.note(f"{made.fresh} of {made.folders} folders of {args.serve} are answered from it")
+    return [made.part()]
+
+
 def run(args: argparse.Namespace) -> int:
     from penstock.base import settings
     from penstock.base.errors import UsageError
@@ -130,7 +160,8 @@ def run(args: argparse.Namespace) -> int:
     ):
         raise UsageError("which command? penstock run -- ./app")
     command = [args.command, *args.arguments]
-    parts = [*limits_of(args.limit), *placed_by(args, command)]
+    served = served_by(args)
+    parts = [*limits_of(args.limit), *placed_by(args, command), *served]
     plan = b""
     if parts:
         from penstock.runs import limits
@@ -152,6 +183,8 @@ def run(args: argparse.Namespace) -> int:
     held = dict(_common.settings_of(args))
     if args.no_record:
         held["run.stages"] = tuple(stage for stage in held["run.stages"] if stage != "record")
+    if served:
+        held["run.stages"] = ("serve", *held["run.stages"])
     if args.mount:
         named = settings.BY_NAME["run.mounts"].type.read(":".join(args.mount))
         held["run.mounts"] = (*held["run.mounts"], *named)

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `penstock run --serve` answers programs from: made when the run starts, from a catalog and one look at each folder.
+
+The image and the segment are sealed memory, which penstock-run holds open while the program runs; native/board/serve.h
+is the format, native/stages/serve.c reads it.
+
+Invariants:
+1. A folder gets a row only if it is on the root's file system, its times, inode and mode are those of the catalog, it
+   changed longer before it was learnt than a clock's tick, and no list of rights hangs on it.
+2. A catalog that is damaged, foreign, lazy or newer serves nothing.
+"""
+
+import errno
+import fcntl
+import os
+import secrets
+import stat
+import struct
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock import _native
+from penstock.base.errors import PenstockError
+from penstock.catalog.build import each_folder
+from penstock.catalog.reader import COMPLETE, LEFT_OUT, MOVED, OTHER_MOUNT, UNREADABLE, Catalog
+from penstock.catalog.scanning import LAYOUTS, TICK_NS, is_local
+
+SECTION, VERSION, MAGIC = 3, 1, 0x3156525345534350
+ROOT_MAX = 240
+THREADS = 16
+SAMPLES = 32
+_SECTION = struct.Struct("<IIIIQQQ240s")
+_IMAGE = struct.Struct("<QIIQQQIIIIQQIIQ32s")
+_ROW = struct.Struct("<QQQQqqqqIIIIIIIIII")
+_NAMES = 1
+_ACL = "system.posix_acl_access"
+_NS = 1_000_000_000
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+
+
+class Serving(NamedTuple):
+    """The section of a plan, and how much it covers."""
+
+    section: bytes
+    folders: int
+    fresh: int
+
+    def part(self) -> tuple[int, int, bytes]:
+        return SECTION, VERSION, self.section
+
+
+class Known(NamedTuple):
+    """A folder as the catalog knows it."""
+
+    path: bytes
+    entry: Any
+    flags: int
+    learnt_ns: int
+
+
+def is_fresh(known: Known, now: os.stat_result, device: int, tick_ns: int) -> bool:
+    """Is the folder the one that the catalog knows, unchanged since?"""
+    entry = known.entry
+    same = (entry.st_ino, entry.st_mode, entry.st_mtime_ns, entry.st_ctime_ns) == (
+        now.st_ino,
+        now.st_mode,
+        now.st_mtime_ns,
+        now.st_ctime_ns,
+    )
+    settled = max(now.st_mtime_ns, now.st_ctime_ns) + tick_ns < known.learnt_ns
+    return same and settled and now.st_dev == device and stat.S_ISDIR(now.st_mode)
+
+
+def flags_of(known: Known, written: frozenset[bytes]) -> int:
+    """May names in it be answered?"""
+    doubtful = known.flags & (MOVED | UNREADABLE | LEFT_OUT | OTHER_MOUNT)
+    return _NAMES if known.flags & COMPLETE and not doubtful and known.path not in written else 0
+
+
+def row_of(path: bytes, now: os.stat_result, flags: int, learnt_ns: int) -> bytes:
+    times = (now.st_atime_ns, now.st_mtime_ns, now.st_ctime_ns)
+    return _ROW.pack(
+        _native.place_key(-1, (path,)),
+        now.st_ino,
+        now.st_size,
+        now.st_blocks,
+        *(it // _NS for it in times),
+        learnt_ns // _NS,
+        *(it % _NS for it in times),
+        now.st_mode,
+        now.st_uid,
+        now.st_gid,
+        now.st_nlink,
+        now.st_blksize,
+        flags,
+        0,
+    )
+
+
+def table_of(rows: list[bytes]) -> list[int]:
+    """Places by hash, 1 + the number of a row; a power of two, at most half full."""
+    size = 1 << max(1, (2 * len(rows)).bit_length())
+    slots = [0] * size
+    for number, row in enumerate(rows, 1):
+        at = int.from_bytes(row[:8], "little") & (size - 1)
+        while slots[at]:
+            at = (at + 1) & (size - 1)
+        slots[at] = number
+    return slots
+
+
+def one_size(sizes: Iterable[int]) -> int:
+    """What all have; 0: they differ, or there are none."""
+    found = set(sizes)
+    return found.pop() if len(found) == 1 else 0
+
+
+def _has_list(path: bytes) -> bool | None:
+    """Do more rights hang on a file than its mode says?  None: this file system has no such lists."""
+    try:
+        os.getxattr(path, _ACL, follow_symlinks=False)
+    except OSError as error:
+        return None if error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP) else error.errno != errno.ENODATA
+    return True
+
+
+def _sealed(name: str, data: Iterable[bytes]) -> int:
+    fd = os.memfd_create(name, os.MFD_ALLOW_SEALING)
+    with os.fdopen(fd, "wb", closefd=False) as out:
+        for piece in data:
+            out.write(piece)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    return fd
+
+
+def _segment(catalog: Catalog) -> int:
+    """All that the catalog holds as one segment, each block checked."""
+    fd = os.memfd_create("penstock-served", os.MFD_ALLOW_SEALING)
+    parts = catalog.manifest.parts
+    if len(parts) == 1:
+        with (catalog.path / parts[0].name).open("rb") as file:
+            while piece := file.read(1 << 20):
+                os.write(fd, piece)
+    else:
+        batch = _native.batch_new()
+        _native.batch_merge(batch, catalog.view)
+        _native.segment_write(fd, [batch], secrets.randbits(63), secrets.randbits(63))
+    bad = _native.segment_verify(_native.segment_open(fd, 0))
+    if bad:
+        raise PenstockError(
+            f"{catalog.path}: {len(bad)} of its blocks are damaged; penstock catalog update --full mends it"
+        )
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    return fd
+
+
+def _samples(catalog: Catalog, folders: list[bytes]) -> Iterator[os.stat_result]:
+    """A file and a link of some folders, as they are."""
+    for path in folders[:: max(1, len(folders) // SAMPLES)]:
+        wanted = {stat.S_IFREG, stat.S_IFLNK}
+        for name, entry, *_ in catalog.view.list(path):
+            kind = stat.S_IFMT(entry.st_mode)
+            if kind in wanted:
+                wanted.discard(kind)
+                with suppress(OSError):
+                    yield os.lstat(b"/".join(it for it in (catalog.manifest.root, path, name) if it))
+            if not wanted:
+                break
+
+
+def _written(root: bytes) -> frozenset[bytes]:
+    """Folders below the root in which a file is open for writing here: the program inherits that."""
+    found = set()
+    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers
+        with suppress(OSError, ValueError):
+            path = os.fsencode(os.readlink(f"/proc/self/fd/{number}"))  # noqa: PTH115 - bytes
+            flags = fcntl.fcntl(int(number), fcntl.F_GETFL)
+            if flags & os.O_ACCMODE != os.O_RDONLY and path.startswith(root + b"/"):
+                found.add(path[len(root) + 1 :].rpartition(b"/")[0])
+    return frozenset(found)
+
+
+def prepare(file: str | os.PathLike[str], max_age_s: int = 0) -> Serving:
+    """Looks at each folder, and puts what may be answered into memory that the process to come holds."""
+    catalog = Catalog.open(file, check=True)
+    root = catalog.manifest.root
+    if catalog.damaged:
+        raise PenstockError(
+            f"{file}: {', '.join(catalog.damaged)} is damaged; penstock catalog update --full mends it"
+        )
+    if catalog.manifest.options.lazy:
+        raise PenstockError(f"{file}: was built with --lazy, so sizes are not certain; build it without")
+    if len(root) > ROOT_MAX or len(root) < 2:
+        raise PenstockError(f"{catalog.root}: its path is too long, or /; serve a catalog of another folder")
+    top, written = os.lstat(root), _written(root)
+    tick_ns = TICK_NS[is_local(root)]
+    lists = _has_list(root) is not None
+    folders: list[Known] = []
+    damaged = each_folder(
+        catalog.view,
+        lambda path, entry, flags: folders.append(Known(path, entry, flags, catalog.view.folder(path)[1])),
+    )
+    if damaged:
+        raise PenstockError(f"{file}: is damaged; penstock catalog update --full mends it")
+
+    def look(known: Known) -> bytes | None:
+        whole = root + b"/" + known.path if known.path else root
+        try:
+            now = os.lstat(whole)
+        except OSError:
+            return None
+        if not is_fresh(known, now, top.st_dev, tick_ns) or (lists and _has_list(whole)):
+            return None
+        return row_of(whole, now, flags_of(known, written), known.learnt_ns)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        seen = list(pool.map(look, folders))
+    rows = [row for row in seen if row is not None]
+    samples = list(_samples(catalog, [it.path for it, row in zip(folders, seen, strict=True) if row]))
+    slots = table_of(rows)
+    rows_at = _IMAGE.size
+    slots_at = (rows_at + len(rows) * _ROW.size + 7) // 8 * 8
+    kinds = [
+        one_size(it.st_blksize for it in samples if stat.S_IFMT(it.st_mode) == kind)
+        for kind in (stat.S_IFREG, stat.S_IFLNK)
+    ]
+    head = _IMAGE.pack(
+        MAGIC, VERSION, lists, slots_at + 4 * len(slots), top.st_dev, top.st_ino, top.st_uid, top.st_gid,
+        len(rows), len(slots), rows_at, slots_at, *kinds, max_age_s,
+        LAYOUTS.get(catalog.manifest.identity.type, "").encode(),
+    )  # fmt: skip
+    gap = b"\0" * (slots_at - rows_at - len(rows) * _ROW.size)
+    image = _sealed("penstock-serve", (head, *rows, gap, struct.pack(f"<{len(slots)}I", *slots)))
+    segment = _segment(catalog)
+    section = _SECTION.pack(
+        os.getpid(), image, segment, len(root), os.fstat(image).st_ino, os.fstat(segment).st_ino, top.st_dev, root
+    )  # fmt: skip
+    return Serving(section, len(folders), len(rows))
+
+
+def say_in_log(log: Path, text: str) -> None:
+    """One line where the run's other lines go."""
+    with suppress(OSError), log.open("a") as out:
+        out.write(f"penstock run: {text}\n")
