@@ -275,6 +275,14 @@ def begins(call: Call) -> str:
 ASKED = {"stat": "STAT", "access": "ACCESS", "readlink": "READLINK", "getxattr": "XATTR"}
 
 
+WANTED = {
+    "into": ("st", "buffer", "value"),
+    "room": ("length", "room"),
+    "mask": ("mask", "mode"),
+    "attribute": ("name",),
+}
+
+
 def wants(call: Call) -> list[str]:
     """What a call by path asks for, where a stage may answer it."""
     if call.shape != "path" or call.op not in ASKED or call.type.endswith("*"):
@@ -284,10 +292,9 @@ def wants(call: Call) -> list[str]:
     flags += ["AT_SYMLINK_NOFOLLOW"] if call.symbol.lstrip("_").startswith(("l", "readlink")) else []
     flags += ["AT_EACCESS"] if call.symbol.startswith("e") else []
     fields = [f"PENSTOCK_WANTS_{what}", " | ".join(flags) or "0"]
-    fields += [next((f".{field} = {name}" for name in names if name in call.names), "") for field, names in (
-        ("into", ("st", "buffer", "value")), ("room", ("length", "room")), ("mask", ("mask", "mode")), ("attribute", ("name",)),
-    )]  # fmt: skip
-    fields = [field for field in fields if field]
+    for name, names in WANTED.items():
+        given = next((given for given in names if given in call.names), None)
+        fields += [f".{name} = {given}"] if given else []
     lines = [f"struct penstock_wants wants = {{{', '.join(fields)}}};"]
     guard = "if (version == PENSTOCK_STAT_VERSION) " if "version" in call.names else ""
     return [*lines, f"{guard}call.wants = &wants;"]

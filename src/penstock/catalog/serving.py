@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `penstock run --serve` answers programs from: made when the run starts, from a catalog and one look at each folder.
+"""What `penstock run --serve` answers from: made when a run starts, of a catalog and one look at each folder.
 
-The image and the segment are sealed memory, which penstock-run holds open while the program runs; native/board/serve.h
+The image and the segment are sealed memory, which penstock-run holds open while the program runs.  native/board/serve.h
 is the format, native/stages/serve.c reads it.
 
 Invariants:

@@ -138,7 +138,7 @@ def served_by(args: argparse.Namespace) -> list[tuple[int, int, bytes]]:
         raise UsageError("--serve holds for this node alone; leave --plan-file out")
     held = _common.settings_of(args)
     try:
-        made = serving.prepare(args.serve, int(held["catalog.max_age"]))
+        made = serving.prepare(args.serve, -(-held["catalog.max_age"] // 1_000_000_000))
     except PenstockError as error:
         text = f"nothing is answered from the catalog: {error}"
         serving.say_in_log(Path(os.environ.get("PENSTOCK_LOG") or f"{held['state_dir']}/penstock.log"), text)

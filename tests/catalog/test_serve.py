@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: E501, PTH116, PTH118, PTH208
+"""`penstock run --serve`: programs get from the catalog what they would get from the file system, or ask it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.catalog import serving
+from penstock.catalog.build import build
+from tests.catalog.conftest import PENSTOCK, plant
+
+SAID = re.compile(
+    r"(\d+) calls were answered from the catalog \(stat (\d+), .*missing (\d+)\), (\d+) below it"
+)
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """A home for records and the log."""
+    return {
+        **os.environ,
+        "PENSTOCK_STATE_DIR": str(tmp_path / "state"),
+        "PENSTOCK_LOG": str(tmp_path / "log"),
+    }
+
+
+class Ran:
+    def __init__(self, done: "subprocess.CompletedProcess[bytes]") -> None:
+        self.out, self.err, self.status = done.stdout, done.stderr.decode(errors="replace"), done.returncode
+        said = SAID.search(self.err)
+        self.served, self.stats, self.missing, self.passed = map(int, said.groups()) if said else (0, 0, 0, 0)
+
+
+def serve(
+    env: dict[str, str], cat: Path, *words: object, options: tuple[str, ...] = (), **more: object
+) -> Ran:
+    command = [str(PENSTOCK), "run", "-v", *options, "--serve", str(cat), "--", *map(str, words)]
+    return Ran(subprocess.run(command, env=env, capture_output=True, timeout=120, check=False, **more))  # type: ignore[call-overload]
+
+
+def python(env: dict[str, str], cat: Path, text: str, *words: object, **more: object) -> Ran:
+    """A program in Python; it prints JSON."""
+    ran = serve(env, cat, sys.executable, "-S", "-c", "import os, sys, json\n" + text, *words, **more)  # type: ignore[arg-type]
+    assert ran.status == 0, ran.err
+    return ran
+
+
+def settle(root: Path, seconds: float) -> None:
+    """Until what changed last lies longer back than a clock's tick: no change could hide."""
+    newest = max(os.lstat(folder).st_ctime for folder, *_ in os.walk(root))
+    while time.time() < newest + seconds:
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def cat(tree: Path, fast: Path) -> Path:
+    settle(tree, 0.05)
+    build(tree, fast / "set.cat")
+    return fast / "set.cat"
+
+
+WALK = """
+import hashlib
+for top, folders, files in os.walk(sys.argv[1]):
+    folders.sort()
+    print(top, sorted(files), [tuple(os.lstat(os.path.join(top, it)))[:7] for it in sorted(folders + files)])
+"""
+FORMAT = r"%p %y %s %i %m %n %b %k %U %G %D %T@ %C@ %l\0"
+
+
+def tools(root: Path, other: Path) -> Iterator[list[str]]:
+    yield ["find", str(root), "-printf", FORMAT]
+    yield ["find", str(root), "-size", "+1k", "-newermt", "2001-01-01", "-print0"]
+    yield ["find", "-L", str(root), "-type", "f", "-print0"]
+    yield ["ls", "-lRna", "--time-style=full-iso", str(root)]
+    yield ["du", "-ab", str(root)]
+    yield ["du", "-s", str(root)]
+    yield ["rsync", "-an", "--out-format=%i %n%L %l", f"{root}/", f"{other}/"]
+    yield [sys.executable, "-S", "-c", "import os, sys\n" + WALK, str(root)]
+
+
+def test_s04_tools_say_the_same_with_and_without(
+    env: dict[str, str], cat: Path, tree: Path, fast: Path
+) -> None:
+    other = fast / "other"
+    other.mkdir()
+    for words in tools(tree, other):
+        bare = subprocess.run(words, capture_output=True, timeout=60, check=False)
+        ran = serve(env, cat, *words)
+        assert (ran.out, ran.status) == (bare.stdout, bare.returncode), words
+        assert ran.served > 10, (words, ran.err)
+
+
+FIELDS = """
+def ask(path, follow):
+    try:
+        st = os.stat(path, follow_symlinks=follow)
+        return [getattr(st, it) for it in sorted(dir(st)) if it.startswith("st_") and "atime" not in it]
+    except OSError as error:
+        return error.errno
+def link(path):
+    try:
+        return os.readlink(path)
+    except OSError as error:
+        return error.errno
+found = []
+for path in json.load(open(sys.argv[1])):
+    found.append([path, ask(path, False), ask(path, True), link(path)]
+        + [os.access(path, mode, effective_ids=e, follow_symlinks=f)
+            for mode in range(8) for e in (False, True) for f in (False, True)])
+print(json.dumps(found))
+"""
+
+
+def odd_paths(tree: Path) -> list[str]:
+    """Every name, in ways that mean the same or something else; and names that are not there."""
+    names = [os.path.relpath(os.path.join(top, it), tree) for top, a, b in os.walk(tree) for it in a + b]
+    found = [
+        str(tree),
+        f"{tree}/",
+        "/",
+        f"{tree}/..",
+        "",
+        f"{tree}x",
+        f"{tree}/" + "n" * 300,
+        f"{tree}/.snapshot",
+    ]
+    for name in names:
+        found += [f"{tree}/{name}{end}" for end in ("", "/", "/.", "/..", "/none", "none")]
+        found += [
+            f"{tree}//{name}",
+            f"{tree}/./{name}",
+            f"{tree}/../{tree.name}/{name}",
+            f"{tree}/link/{name}",
+        ]
+    return found
+
+
+def test_s06_every_way_of_asking_gives_the_same(
+    env: dict[str, str], cat: Path, tree: Path, fast: Path
+) -> None:
+    """Field by field, errno by errno: trailing slashes, `..`, links in the middle, names that are not there."""
+    (tree / "down").symlink_to("a")
+    (tree / "loop").symlink_to("loop")
+    settle(tree, 0.05)
+    build(tree, fast / "two.cat")
+    (fast / "paths").write_text(json.dumps(odd_paths(tree)))
+    words = [sys.executable, "-S", "-c", "import os, sys, json\n" + FIELDS, str(fast / "paths")]
+    bare = subprocess.run(words, capture_output=True, timeout=60, check=True)
+    ran = serve(env, fast / "two.cat", *words)
+    assert json.loads(ran.out) == json.loads(bare.stdout)
+    assert ran.served > 1000
+    assert ran.missing > 100
+
+
+def test_s06_negative_answers_only_where_every_name_is_known(
+    env: dict[str, str], tree: Path, fast: Path
+) -> None:
+    """A folder of which names were left out says nothing of what is missing."""
+    from penstock.catalog.store import Options
+
+    settle(tree, 0.05)
+    build(tree, fast / "set.cat", options=Options(excludes=(b"file1*",)))
+    ask = "print(json.dumps([os.path.exists(it) for it in sys.argv[1:]]))"
+    ran = python(env, fast / "set.cat", ask, tree / "a/file10", tree / "a/none")
+    assert json.loads(ran.out) == [True, False]
+    assert ran.missing == 0
+
+
+CHANGES = {
+    "write": "open(p, 'a').write('more')",
+    "truncate": "os.truncate(p, 1)",
+    "chmod": "os.chmod(p, 0o600)",
+    "utime": "os.utime(p, (1, 1))",
+    "unlink": "os.unlink(p)",
+    "rename": "os.rename(p, p + 'x')",
+    "replace": "open(p + 'y', 'w').write('new'); os.replace(p + 'y', p)",
+    "link": "os.link(p, p + 'z')",
+    "through a link": "os.symlink(os.path.dirname(p), t + '/alias'); open(t + '/alias/' + os.path.basename(p), 'a').write('m')",
+    "link to the file": "os.symlink(p, t + '/to'); os.chmod(t + '/to', 0o640)",
+    "unlink by alias": "os.symlink(os.path.dirname(p), t + '/alias'); os.unlink(t + '/alias/' + os.path.basename(p))",
+    "descriptor": "f = os.open(p, os.O_RDONLY); os.fchmod(f, 0o604)",
+    "folder above": "os.rename(os.path.dirname(p), os.path.dirname(p) + '2')",
+    "folder's rights": "os.chmod(os.path.dirname(p), 0o700)",
+}
+SEEN = """
+p, t = sys.argv[1], sys.argv[2]
+def look():
+    try:
+        st = os.stat(p)
+        return [st.st_size, st.st_mode, st.st_nlink, st.st_mtime_ns, st.st_ctime_ns]
+    except OSError as error:
+        return error.errno
+ready, go = os.pipe(), os.pipe()
+before = look()
+child = os.fork()
+if not child:
+    os.read(go[0], 1)
+    CHANGE
+    os.write(ready[1], b"x")
+    os._exit(0)
+os.write(go[1], b"x")
+os.read(ready[0], 1)
+print(json.dumps([before, look(), os.path.exists(os.path.dirname(p))]))
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=[it.replace(" ", "-") for it in CHANGES])
+def test_s01_a_change_by_another_process_is_seen_at_once(
+    env: dict[str, str], cat: Path, tree: Path, fast: Path, change: str
+) -> None:
+    path, elsewhere = tree / "a/b/file7", fast / "elsewhere"
+    elsewhere.mkdir()
+    before = os.stat(path)
+    ran = python(env, cat, SEEN.replace("CHANGE", CHANGES[change]), path, elsewhere)
+    first, then, _ = json.loads(ran.out)
+    assert first == [before.st_size, before.st_mode, before.st_nlink, before.st_mtime_ns, before.st_ctime_ns]
+    assert ran.stats >= 1
+    try:
+        now = os.stat(path)
+        assert then == [now.st_size, now.st_mode, now.st_nlink, now.st_mtime_ns, now.st_ctime_ns]
+    except OSError as error:
+        assert then == error.errno
+    assert change == "folder's rights" or then != first
+
+
+def test_s01_only_the_folder_that_changed_is_given_up(env: dict[str, str], cat: Path, tree: Path) -> None:
+    ran = python(
+        env, cat, "open(sys.argv[1] + '/a/new', 'w')\n"
+        "for i in range(100): os.stat(sys.argv[1] + '/a/b/file1'); os.stat(sys.argv[1] + '/a/file1')",
+        tree,
+    )  # fmt: skip
+    assert ran.stats == 100
+    assert ran.passed >= 100
+
+
+def test_s01_what_the_program_inherits_for_writing_is_not_answered(
+    env: dict[str, str], cat: Path, tree: Path
+) -> None:
+    """Where its output goes grows without a call that is seen."""
+    with (tree / "a/file5").open("ab") as out:
+        command = [str(PENSTOCK), "run", "--serve", str(cat), "--", sys.executable, "-S", "-c",
+                   "import os, sys; os.write(1, b'x' * 100); sys.stderr.write(str(os.stat(sys.argv[1]).st_size))",
+                   str(tree / "a/file5")]  # fmt: skip
+        done = subprocess.run(command, env=env, stdout=out, stderr=subprocess.PIPE, timeout=60, check=True)
+    assert done.stderr.decode().endswith(str(500 + 100))
+
+
+def test_s02_removing_a_tree_leaves_nothing(env: dict[str, str], cat: Path, tree: Path) -> None:
+    """Listings are the file system's own, and what rm asks about is gone when it says so."""
+    ran = serve(env, cat, "rm", "-r", tree / "a")
+    assert (ran.status, ran.out) == (0, b"")
+    assert not (tree / "a").exists()
+
+
+def test_s05_listings_are_the_file_systems_own(env: dict[str, str], cat: Path, tree: Path) -> None:
+    """A name that others made since is listed, though the folder's answers are older."""
+    ask = "print(json.dumps(sorted(os.listdir(sys.argv[1]))))"
+    assert json.loads(python(env, cat, ask, tree / "a").out) == sorted(os.listdir(tree / "a"))
+
+
+def test_folders_that_changed_since_are_not_answered(env: dict[str, str], cat: Path, tree: Path) -> None:
+    (tree / "a/late").write_text("late")
+    ran = python(
+        env,
+        cat,
+        "print(json.dumps([os.path.getsize(sys.argv[1] + it) for it in ('/a/late', '/a b/file3')]))",
+        tree,
+    )
+    assert json.loads(ran.out) == [4, 300]
+    assert ran.stats == 1
+    assert "of 8 folders" in ran.err
+
+
+def test_answers_older_than_max_age_are_not_given(env: dict[str, str], cat: Path, tree: Path) -> None:
+    settle(tree, 2.5)
+    ran = python(env, cat, "os.stat(sys.argv[1])", tree / "a/file1", options=("--set", "catalog.max_age=1s"))
+    assert ran.served == 0
+    assert ran.passed >= 1
+
+
+@pytest.mark.parametrize("harm", ["damage", "shorten", "none", "foreign", "newer"])
+def test_a_catalog_that_cannot_be_used_serves_nothing(
+    env: dict[str, str], cat: Path, tree: Path, fast: Path, harm: str
+) -> None:
+    """The program runs as ever; one line in the log says why."""
+    segment, manifest = next(cat.glob("*.seg")), next(cat.glob("manifest-*"))
+    held = segment.read_bytes()
+    if harm == "damage":
+        segment.write_bytes(held[: len(held) // 2] + b"\xa5" * 64 + held[len(held) // 2 + 64 :])
+    elif harm == "shorten":
+        segment.write_bytes(held[:3000])
+    elif harm == "none":
+        cat = fast / "no.cat"
+    elif harm == "foreign":
+        tree.rename(fast / "old")
+        plant(tree)
+    else:
+        data = manifest.read_bytes()
+        manifest.write_bytes(data[:8] + b"\x09\x00" + data[10:])
+    ran = python(env, cat, "print(os.path.getsize(sys.argv[1]))", tree / "a/file3")
+    assert (ran.out, ran.served) == (b"300\n", 0)
+    log = Path(env["PENSTOCK_LOG"]).read_text().splitlines()
+    assert len(log) == 1
+    assert "nothing is answered from the catalog" in log[0]
+
+
+def test_a_program_without_the_holder_runs_as_ever(env: dict[str, str], cat: Path, tree: Path) -> None:
+    """penstock-run is killed, and with it goes what new programs would open."""
+    text = """
+import signal, subprocess, time
+os.kill(os.getppid(), signal.SIGKILL)
+while os.getppid() == int(sys.argv[2]): time.sleep(0.01)
+print(os.path.getsize(sys.argv[1]), subprocess.run(["stat", "-c", "%s", sys.argv[1]], capture_output=True).stdout, flush=True)
+"""
+    command = [str(PENSTOCK), "run", "--serve", str(cat), "--", sys.executable, "-S", "-c", "import os, sys\n" + text,
+               str(tree / "a/file3"), "0"]  # fmt: skip
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE) as run:
+        assert run.stdout
+        assert run.stdout.readline() == b"300 b'300\\n'\n"
+        run.wait(timeout=30)
+
+
+def test_bad_addresses_are_the_kernels_to_refuse(env: dict[str, str], cat: Path, tree: Path) -> None:
+    text = """
+import ctypes, mmap
+libc = ctypes.CDLL(None, use_errno=True)
+p = os.fsencode(sys.argv[1])
+room = mmap.mmap(-1, 4096, prot=mmap.PROT_READ)
+found = []
+for at in (8, -1):
+    for call in (lambda: libc.lstat(p, ctypes.c_void_p(at)), lambda: libc.readlink(p + b"/../../link", ctypes.c_void_p(at), 99)):
+        found.append([call(), ctypes.get_errno()])
+print(json.dumps(found))
+"""
+    ran = python(env, cat, text, tree / "a/file3")
+    assert json.loads(ran.out)[0] == [-1, 14]
+
+
+# ---- other users ----
+
+
+@pytest.mark.root
+def test_s03_another_user_learns_no_more_than_he_may_search(
+    env: dict[str, str], tree: Path, fast: Path
+) -> None:
+    """The catalog is root's; who gave up root's rights asks the file system wherever the mode does not let him pass."""
+    (tree / "a/b").chmod(0o750)
+    os.chown(tree / "a/b", 0, 61009)
+    settle(tree, 0.05)
+    build(tree, fast / "set.cat")
+    text = """
+def ask(path):
+    try: return os.lstat(path).st_size
+    except OSError as error: return error.errno
+found = []
+for uid, groups in ((61001, []), (61001, [61009])):
+    told = os.pipe()
+    if not os.fork():
+        os.setgroups(groups); os.setgid(uid); os.setuid(uid)
+        os.write(told[1], json.dumps([ask(sys.argv[1] + it) for it in ("/a/file4", "/a/b/file4", "/a/b/none")]).encode())
+        os._exit(0)
+    os.wait()
+    found.append(json.loads(os.read(told[0], 999)))
+print(json.dumps(found))
+"""
+    ran = python(env, fast / "set.cat", text, tree)
+    assert json.loads(ran.out) == [[400, 13, 13], [400, 400, 2]]
+    assert (ran.stats, ran.missing) == (3, 1)
+
+
+@pytest.mark.root
+def test_s03_rights_beyond_the_mode_are_the_file_systems(env: dict[str, str], tree: Path, fast: Path) -> None:
+    """A list of rights that shuts one user out, while the mode lets all pass."""
+    acl = (2).to_bytes(4, "little") + b"".join(
+        tag.to_bytes(2, "little") + rights.to_bytes(2, "little") + who.to_bytes(4, "little")
+        for tag, rights, who in ((1, 7, 0xFFFFFFFF), (2, 0, 61001), (4, 5, 0xFFFFFFFF), (16, 7, 0xFFFFFFFF), (32, 5, 0xFFFFFFFF))
+    )  # fmt: skip
+    os.setxattr(tree / "a/b", "system.posix_acl_access", acl)
+    settle(tree, 0.05)
+    build(tree, fast / "set.cat")
+    text = """
+os.setgroups([]); os.setgid(61001); os.setuid(61001)
+try: print(os.lstat(sys.argv[1]).st_size)
+except OSError as error: print(error.errno)
+"""
+    assert python(env, fast / "set.cat", text, tree / "a/b/file3").out == b"13\n"
+
+
+# ---- the emulated file system ----
+
+
+@pytest.mark.root
+def test_served_calls_never_reach_the_emulated_servers(
+    env: dict[str, str], make_testbed: Callable[..., object], fast: Path
+) -> None:
+    bed = make_testbed(oss=2, osts=4, settings={"model": "count"})
+    for i in range(10):
+        (bed.path / f"d{i}").mkdir()  # type: ignore[attr-defined]
+        for k in range(20):
+            (bed.path / f"d{i}/f{k}").write_bytes(b"x" * k)  # type: ignore[attr-defined]
+    root: Path = bed.path  # type: ignore[attr-defined]
+    settle(root, 2.1)
+    build(root, fast / "set.cat")
+    text = """
+import os, sys
+for i in range(10):
+    for k in range(20):
+        path = f"{sys.argv[1]}/d{i}/f{k}"
+        assert os.lstat(path).st_size == k
+        assert not os.path.exists(path + "none")
+        assert len(os.getxattr(path, "lustre.lov")) > 30
+"""
+
+    def requests(*words: object) -> dict[str, int]:
+        bed.ask("flush")  # type: ignore[attr-defined]
+        bed.counters()  # type: ignore[attr-defined]
+        bed.ask("drop")  # type: ignore[attr-defined]
+        with bed.counted(0) as got:  # type: ignore[attr-defined]
+            ran = serve(env, fast / "set.cat", *words)
+            assert ran.status == 0, ran.err
+        said.append(ran)
+        return dict(got)
+
+    said: list[Ran] = []
+    nothing = requests("true")
+    asked = requests(sys.executable, "-S", "-c", text, root)
+    assert said[-1].served == 600
+    assert said[-1].passed == 0
+    more = {name: count - nothing.get(name, 0) for name, count in asked.items()}
+    assert sum(max(it, 0) for it in more.values()) <= 3, more
+    other = fast / "other"
+    other.mkdir()
+    for words in tools(root, other):
+        bare = subprocess.run(words, capture_output=True, timeout=60, check=False)
+        ran = serve(env, fast / "set.cat", *words)
+        assert (ran.out, ran.status) == (bare.stdout, bare.returncode), words
+        assert ran.served > 10
+
+
+# ---- deciding ----
+
+
+def test_a_folder_that_changed_within_a_tick_of_being_learnt_is_not_fresh(tree: Path) -> None:
+    now = os.lstat(tree)
+    known = serving.Known(b"", now, 1, now.st_ctime_ns + 100)
+    assert serving.is_fresh(known, now, now.st_dev, 99)
+    assert not serving.is_fresh(known, now, now.st_dev, 100)
+    assert not serving.is_fresh(known, now, now.st_dev + 1, 0)
+
+
+def test_sizes_that_differ_are_not_known() -> None:
+    assert [serving.one_size(it) for it in ((), (4096,), (4096, 4096), (4096, 512))] == [0, 4096, 4096, 0]
