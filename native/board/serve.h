@@ -33,10 +33,15 @@ struct penstock_serve_section {
   char root[PENSTOCK_PREFIX_BYTES];
 };
 
+enum {
+  PENSTOCK_SERVE_LISTS = 1, /* the file system may have lists of rights besides the mode */
+  PENSTOCK_SERVE_OPEN = 2,  /* the folders above the root let everybody pass */
+};
+
 struct penstock_serve_image {
   uint64_t magic;
   uint32_t version;
-  uint32_t acls; /* 1: the file system may have lists of rights besides the mode */
+  uint32_t flags; /* PENSTOCK_SERVE_LISTS, PENSTOCK_SERVE_OPEN */
   uint64_t bytes;
   uint64_t dev, ino; /* of the root */
   uint32_t uid, gid;

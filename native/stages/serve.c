@@ -6,7 +6,7 @@
    1. Only folders whose own times were those of the catalog when the run started, and of which no process of the job has
       changed anything since (bits in `usage`, which are only ever set), are answered about.
    2. Nothing is answered that the caller could not have asked: each folder on the path lets him pass by its mode bits
-      alone, also root; the folders above the tree by asking for its root once for each set of rights.
+      alone, also root; the folders above the tree let everybody pass, or he asks for its root each time.
    3. No error but ENOENT is ever answered, and that only for a name missing in a folder of which every name is known.
    4. Doubt is: `..`, a slash at the end, a link in the middle or to be followed, AT_EMPTY_PATH, AT_STATX_FORCE_SYNC, what
       the catalog does not hold (birth times), files with other names, names that some file systems answer unlisted.
@@ -151,21 +151,14 @@ static bool lets(uint32_t mode, uint32_t uid, uint32_t gid, struct caller *who, 
   return who->groups >= 0 && (member ? group : others);
 }
 
-/* The folders above the root let a caller pass if he can ask for it, and it is the same that it was: once for each set of
-   rights, and process. */
-static bool reaches_root(const struct caller *who) {
-  static uint64_t good;
-  uint64_t key = ((uint64_t)who->uid << 32 | who->gid) + 1;
-  if (__atomic_load_n(&good, __ATOMIC_RELAXED) == key)
-    return true;
+/* Do the folders above the root let the caller pass?  Where they do not let everybody, he asks for it. */
+static bool reaches_root(void) {
   struct stat st;
   char path[PENSTOCK_PREFIX_BYTES + 1] = "";
+  if (image->flags & PENSTOCK_SERVE_OPEN)
+    return true;
   memcpy(path, section->root, section->root_size);
-  if (penstock_raw6(SYS_newfstatat, AT_FDCWD, (long)path, (long)&st, AT_SYMLINK_NOFOLLOW, 0, 0) != 0 ||
-      st.st_dev != image->dev || st.st_ino != image->ino || st.st_uid != image->uid || st.st_gid != image->gid)
-    return false;
-  __atomic_store_n(&good, key, __ATOMIC_RELAXED);
-  return true;
+  return penstock_raw6(SYS_newfstatat, AT_FDCWD, (long)path, (long)&st, AT_SYMLINK_NOFOLLOW, 0, 0) == 0;
 }
 
 /* ---- looking up ---- */
@@ -333,7 +326,7 @@ static bool answer_access(struct penstock_call *call, const struct facts *f, str
   unsigned want = call->wants->mask;
   if (want & ~(unsigned)(R_OK | X_OK) || (want & X_OK && !S_ISDIR(f->mode)))
     return false;
-  if (want && ((image->acls && !S_ISDIR(f->mode) && who->uid != f->uid) || !lets(f->mode, f->uid, f->gid, who, want)))
+  if (want && ((image->flags & PENSTOCK_SERVE_LISTS && !S_ISDIR(f->mode) && who->uid != f->uid) || !lets(f->mode, f->uid, f->gid, who, want)))
     return false;
   return answer(call, 0, 0, PENSTOCK_SERVE_ACCESS);
 }
@@ -379,12 +372,13 @@ static bool wants_known(const struct penstock_wants *w) {
          (*image->attribute && penstock_readable(w->attribute) && strcmp(w->attribute, image->attribute) == 0);
 }
 
-static void ask_who(const struct penstock_wants *w, struct caller *who) {
-  bool real = w->what == PENSTOCK_WANTS_ACCESS && !(w->flags & AT_EACCESS);
-  who->uid = (uint32_t)(real ? PENSTOCK_RAW(getuid, 0, 0, 0, 0) : PENSTOCK_RAW(geteuid, 0, 0, 0, 0));
-  who->gid = (uint32_t)(real ? PENSTOCK_RAW(getgid, 0, 0, 0, 0) : PENSTOCK_RAW(getegid, 0, 0, 0, 0));
+/* False: he has two sets of rights (a setuid program), and which of them counts differs from call to call. */
+static bool ask_who(struct caller *who) {
+  who->uid = (uint32_t)PENSTOCK_RAW(geteuid, 0, 0, 0, 0);
+  who->gid = (uint32_t)PENSTOCK_RAW(getegid, 0, 0, 0, 0);
   who->asked = false;
   who->groups = 0;
+  return who->uid == (uint32_t)PENSTOCK_RAW(getuid, 0, 0, 0, 0) && who->gid == (uint32_t)PENSTOCK_RAW(getgid, 0, 0, 0, 0);
 }
 
 __attribute__((noinline)) static bool try_answer(struct penstock_call *call) {
@@ -398,8 +392,7 @@ __attribute__((noinline)) static bool try_answer(struct penstock_call *call) {
   f.entry.parts_at = 0;
   if (penstock_on_signal_stack() || !wants_known(w))
     return false;
-  ask_who(w, &who);
-  if (!reaches_root(&who))
+  if (!ask_who(&who) || !reaches_root())
     return false;
   enum knows knows = look_up(call->path, call->path_size, &who, &f);
   if (knows == MISSING)
@@ -565,10 +558,14 @@ static bool map_entries(void) {
   return good;
 }
 
-static bool read_model(void) {
+/* Asks for the root: is it, seen from here, what it was where the run started?  In another root, mount or user namespace
+   it is not. */
+static bool read_model(const struct penstock_serve_image *it) {
   char path[PENSTOCK_PREFIX_BYTES + 1] = "";
   memcpy(path, section->root, section->root_size);
-  return penstock_raw6(SYS_statx, AT_FDCWD, (long)path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, (long)&model, 0) == 0;
+  return penstock_raw6(SYS_statx, AT_FDCWD, (long)path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, (long)&model, 0) == 0 &&
+         makedev(model.stx_dev_major, model.stx_dev_minor) == it->dev && model.stx_ino == it->ino &&
+         model.stx_uid == it->uid && model.stx_gid == it->gid;
 }
 
 static void start(void) {
@@ -578,8 +575,8 @@ static void start(void) {
       !(penstock_here.control->stages & PENSTOCK_STAGE_SERVE))
     return;
   const struct penstock_serve_image *it = map_image();
-  if (!it || !map_entries() || !read_model()) {
-    penstock_log("answers nothing from the catalog: ", "what the run holds for it cannot be opened here");
+  if (!it || !map_entries() || !read_model(it)) {
+    penstock_log("answers nothing from the catalog: ", "what the run holds for it cannot be opened here, or its tree is another here");
     return;
   }
   rows = (const void *)((const uint8_t *)it + it->rows_at);

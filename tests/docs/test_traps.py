@@ -25,7 +25,8 @@ def test_each_trap_has_a_test_or_a_reason(trap: str, tests: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "count"), [("I", 28), ("B", 11), ("R", 6), ("F", 16), ("D", 5), ("L", 17), ("K", 17), ("G", 7)]
+    ("group", "count"),
+    [("I", 28), ("B", 11), ("R", 6), ("F", 16), ("D", 5), ("L", 17), ("K", 17), ("G", 7), ("S", 6)],
 )
 def test_no_trap_is_left_out(group: str, count: int) -> None:
     assert [row[0] for row in ROWS if row[0][0] == group] == [f"{group}{n:02}" for n in range(1, count + 1)]

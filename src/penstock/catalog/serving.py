@@ -36,6 +36,7 @@ _SECTION = struct.Struct("<IIIIQQQ240s")
 _IMAGE = struct.Struct("<QIIQQQIIIIQQIIQ32s")
 _ROW = struct.Struct("<QQQQqqqqIIIIIIIIII")
 _NAMES = 1
+_LISTS, _OPEN = 1, 2
 _ACL = "system.posix_acl_access"
 _NS = 1_000_000_000
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
@@ -125,6 +126,12 @@ def _has_list(path: bytes) -> bool | None:
     except OSError as error:
         return None if error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP) else error.errno != errno.ENODATA
     return True
+
+
+def _is_open_above(root: bytes) -> bool:
+    """Do all folders above the root let everybody pass?"""
+    above = map(os.fsencode, Path(os.fsdecode(root)).parents)
+    return all(os.lstat(it).st_mode & 0o111 == 0o111 and not _has_list(it) for it in above)
 
 
 def _sealed(name: str, data: Iterable[bytes]) -> int:
@@ -228,7 +235,8 @@ def prepare(file: str | os.PathLike[str], max_age_s: int = 0) -> Serving:
         for kind in (stat.S_IFREG, stat.S_IFLNK)
     ]
     head = _IMAGE.pack(
-        MAGIC, VERSION, lists, slots_at + 4 * len(slots), top.st_dev, top.st_ino, top.st_uid, top.st_gid,
+        MAGIC, VERSION, _LISTS * lists + _OPEN * _is_open_above(root),
+        slots_at + 4 * len(slots), top.st_dev, top.st_ino, top.st_uid, top.st_gid,
         len(rows), len(slots), rows_at, slots_at, *kinds, max_age_s,
         LAYOUTS.get(catalog.manifest.identity.type, "").encode(),
     )  # fmt: skip
