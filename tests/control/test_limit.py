@@ -70,7 +70,10 @@ def test_limits_hold_on_named_mounts_alone(env: dict[str, str], tmp_path: Path) 
     ("words", "sentence"),
     [
         (["--limit", "metadata"], "'metadata' is no limit; write it like metadata=5k/s or data=200MiB/s"),
-        (["--plan-file", "x"], "--plan-file needs a --limit, or --place and something to place, to write"),
+        (
+            ["--plan-file", "x"],
+            "--plan-file needs a --limit, or --place or --tune and something to place, to write",
+        ),
     ],
 )
 def test_mistakes_are_told_before_anything_starts(
