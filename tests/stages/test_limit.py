@@ -380,7 +380,7 @@ def test_a_waiter_of_another_pid_namespace_is_dead_when_it_is_silent(limited: Li
     deadline = time.monotonic() + 7
     while time.monotonic() < deadline:  # longer than the silence that means death
         assert limited.hold.give_back() == 0
-        time.sleep(0.2)
+        time.sleep(0.1)
     assert limited.held().waiting == 1
     inside.kill()
     inside.wait()
