@@ -68,11 +68,15 @@ static void see_file(void *context, const struct penstock_seen_process *p, const
   sink += touch(f->name, f->name_size);
 }
 
-static uint8_t usage[PENSTOCK_USAGE_HEAD_BYTES * 2 + CHUNKS * PENSTOCK_CHUNK_BYTES];
+static uint8_t *usage; /* as much as all chunks take */
 
 /* Lays the input out as a board; how long the file is to be. */
 static size_t lay_out(struct input *in) {
-  memset(usage, 0, sizeof usage);
+  size_t room = penstock_chunk_offset(CHUNKS, CHUNKS);
+  if (!usage)
+    usage = malloc(room);
+  must(usage != NULL);
+  memset(usage, 0, room);
   uint8_t chunks = 0;
   take(in, &chunks, 1);
   take(in, usage, HEAD);

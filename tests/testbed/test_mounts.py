@@ -488,7 +488,7 @@ for i in range(400):
 """
     children = [subprocess.Popen([sys.executable, "-c", code, str(c), str(i)]) for i, c in enumerate(clients)]
     assert [child.wait(60) for child in children] == [0] * 4
-    subprocess.run(["rm", "-r", *map(str, testbed.path.iterdir())], check=True, timeout=20)
+    subprocess.run(["rm", "-rf", *map(str, testbed.path.iterdir())], check=True, timeout=20)
     assert testbed.path.stat().st_nlink == 2
     until(lambda: testbed.status().inodes == 1)
     assert [f for ost in testbed.store.glob("ost*") for f in ost.iterdir()] == []
