@@ -345,7 +345,7 @@ class Follower:
                 self.to_scan.add(rel)
                 self.look(rel)
         self.flush()
-        if b"" in self.to_scan or holes or all_lost:
+        if holes or all_lost:
             update(self.folder, full=True)
 
 
