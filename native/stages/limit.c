@@ -99,8 +99,9 @@ static uint64_t tag_of(uint64_t hash, uint64_t second) {
 
 static bool is_known(const char *path, size_t size, uint64_t second, uint32_t known_s) {
   uint64_t hash = penstock_hash(path, size), there = __atomic_load_n(&known[hash % KNOWN], __ATOMIC_RELAXED);
-  uint64_t since = (tag_of(hash, second) - there) & ((1u << SECOND_BITS) - 1);
-  return there && (there ^ hash) >> SECOND_BITS == 0 && since <= known_s;
+  /* The coarse clock is some milliseconds behind: a name may seem to be learnt in the second to come. */
+  uint64_t since = (tag_of(hash, second + 1) - there) & ((1u << SECOND_BITS) - 1);
+  return there && (there ^ hash) >> SECOND_BITS == 0 && since <= (uint64_t)known_s + 1;
 }
 
 static void remember(const char *path, size_t size, uint64_t second) {

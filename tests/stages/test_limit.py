@@ -173,6 +173,19 @@ def test_missing_names_are_charged_each_time_and_known_ones_are_not(limited: Lim
     assert limited.held().asked == 51
 
 
+def test_a_name_stays_known_when_the_second_ends(limited: Limited) -> None:
+    """L15: the clock that is read before a call is ahead of the one read after it."""
+    limited.limit(dataclasses.replace(META, rate=FAST))
+    for i in range(20):
+        (limited.data / str(i)).touch()
+    look = """import os, time
+end = int(time.monotonic()) + 1
+while time.monotonic() < end: pass
+for i in range(20): os.stat(str(i)), os.stat(str(i))"""
+    limited.under.python(look)  # type: ignore[attr-defined]
+    assert limited.held().asked == 20
+
+
 def test_a_class_is_not_held_up_by_another(limited: Limited) -> None:
     """L13: renames go on while stats stand."""
     limited.limit(
