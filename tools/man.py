@@ -41,7 +41,7 @@ def helps(parser: argparse.ArgumentParser) -> dict[str, str]:
     """One line on each of them."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            return {choice.dest: choice.help or "" for choice in action._choices_actions}
+            return {choice.dest: (choice.help or "").replace("%%", "%") for choice in action._choices_actions}
     return {}
 
 

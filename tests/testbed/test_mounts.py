@@ -201,6 +201,28 @@ def test_commands_need_no_answer_of_the_mds(make_testbed):
         assert words[1:2] != ("status",) or "mds.0 does not answer" in done.stdout
 
 
+def test_nobody_stops_somebody_elses(make_testbed):
+    """Not by leaving --dir out, and not by naming it."""
+    bed = make_testbed()
+    code = """
+import os, sys
+from penstock.cli import main
+main(["testbed", "down", "--dir", "/nowhere"])  # loads all that the user may not read
+os.setgid(65534); os.setuid(65534)
+os.environ["PWD"] = "/"
+print(main(["testbed", "down"]), main(["testbed", "down", "--dir", sys.argv[1]]), flush=True)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(bed.path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr.count("\n") == 3, done.stderr
+    _, unnamed, named = done.stderr.splitlines()
+    assert done.stdout == "2 12\n"
+    assert "no testbed of yours is mounted" in unnamed
+    assert "belongs to somebody else" in named
+    assert bed.status().running
+
+
 def test_who_may_not_use_fuse_or_the_folder_is_told(tmp_path):
     code = """
 import fcntl, json, os, selectors, shutil, socket, subprocess, sys

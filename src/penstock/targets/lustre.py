@@ -183,11 +183,9 @@ class Lustre:
         return self._found
 
     def _refuse_the_dead(self) -> None:
-        """What a testbed's server left in its folders would look alive.  Who may not see its lock is not told."""
-        folder, point = self.mount.source, self.mount.point
-        if self.mount.type != TESTBED_TYPE or not os.access(f"{folder}/run/lock", os.R_OK | os.W_OK):
-            return
-        if not testbed_runs(folder):
+        """What a testbed's server left in its folders would look alive."""
+        point = self.mount.point
+        if self.mount.type == TESTBED_TYPE and not testbed_runs(self.mount.source):
             raise PenstockError(
                 f"{point}: the mount is dead; penstock testbed up --dir {point} starts it again"
             )

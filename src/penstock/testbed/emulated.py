@@ -126,15 +126,23 @@ def find(directory: str | None) -> str:
     for mount in known:
         if here == mount.path or here.startswith(mount.path + "/"):
             return mount.folder
-    folders = sorted({mount.folder for mount in known})
+    folders = sorted({mount.folder for mount in known if _is_ours(mount.folder)})
     if not folders:
         raise UsageError(
-            "no testbed is mounted; bring one up with penstock testbed up, or name it with --dir"
+            "no testbed of yours is mounted; bring one up with penstock testbed up, or name it with --dir"
         )
     if len(folders) > 1:
         names = ", ".join(folder.removesuffix(".testbed") for folder in folders)
         raise UsageError(f"several testbeds are mounted ({names}); name one with --dir")
     return folders[0]
+
+
+def _is_ours(folder: str) -> bool:
+    """Somebody else's is never meant without being named, not even by root."""
+    try:
+        return os.stat(folder).st_uid == os.geteuid()  # noqa: PTH116
+    except OSError:
+        return False
 
 
 # Asking the server
