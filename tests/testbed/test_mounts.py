@@ -177,12 +177,15 @@ def test_bad_wishes_are_each_one_sentence(testbed, tmp_path, monkeypatch):
         up(testbed.path, emulated.Shape(oss=3, osts=3))
     with pytest.raises(PenstockError, match="is not running; penstock testbed up"):
         testbed.ask("status")
+    testbed.start()
+    for words in ("set nonsense=1", "fail ost.99", "fill ost.99 95%", "fill ost.0 much"):
+        with pytest.raises(UsageError):
+            testbed.ask(words)
     monkeypatch.setattr(emulated, "_program", lambda: None)
     with pytest.raises(PenstockError, match="made without libfuse 3"):
         up(tmp_path / "d")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
 def test_refused_wishes_leave_nothing_behind(tmp_path):
     """So that the next try, with better words, is not refused for what the first one left."""
     for shape, settings in ((None, {"mds.threads": "0"}), (emulated.Shape(1, 0, 1), {})):
@@ -201,6 +204,7 @@ def test_commands_need_no_answer_of_the_mds(make_testbed):
         assert words[1:2] != ("status",) or "mds.0 does not answer" in done.stdout
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
 def test_nobody_stops_somebody_elses(make_testbed):
     """Not by leaving --dir out, and not by naming it."""
     bed = make_testbed()
@@ -223,6 +227,7 @@ print(main(["testbed", "down"]), main(["testbed", "down", "--dir", sys.argv[1]])
     assert bed.status().running
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
 def test_who_may_not_use_fuse_or_the_folder_is_told(tmp_path):
     code = """
 import fcntl, json, os, selectors, shutil, socket, subprocess, sys

@@ -178,7 +178,8 @@ def ask(folder: str, line: str, limit_s: float = 60.0) -> str:
     if head == "ok":
         return text
     number = int(head.removeprefix("error ") or 0) if head.startswith("error ") else 0
-    raise PenstockError(text.strip() or f"{line}: {os.strerror(number)}")
+    kind = UsageError if number == errno.EINVAL else PenstockError
+    raise kind(text.strip() or f"{line}: {os.strerror(number)}")
 
 
 def shape_of(folder: str) -> Shape:
