@@ -18,24 +18,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 
+from experiments import writers
 from penstock.targets import lov
 from penstock.testbed import emulated
 
 PENSTOCK = Path(sys.executable).with_name("penstock")
 STRIPE_BYTES = 65536
-WRITERS = Path(__file__).with_name("writers.py")
+WRITERS = Path(writers.__file__)
 
 
 @dataclass(frozen=True)
 class Job:
-    """Processes that write at the same time: a file each, or all one; `bytes` is what each process writes."""
+    """Processes that write at the same time, as writers.py says; `bytes` is what each process writes in a round."""
 
     name: str
     processes: int
     stripes: int
     bytes: int
-    shared: bool = False
+    kind: str = "own"
     rank_growth: float = 0.0  # the file of rank r is larger by this times r: HACC's differ by some per mille
+    rounds: int = 1
+    reads: bool = True
+
+    @property
+    def shared(self) -> bool:
+        return self.kind not in writers.OWN
+
+    @property
+    def words(self) -> tuple[object, ...]:
+        """For writers.py, behind the folder."""
+        return (self.kind, self.processes, self.bytes, self.rank_growth, self.rounds, int(self.reads))
 
 
 @dataclass(frozen=True)
@@ -54,10 +66,7 @@ class Site:
         self.top = folder / "pfs"
         self.shape = emulated.Shape(1, oss, osts)
         emulated.up(self.top, self.shape, settings=settings)
-        self.env = {
-            **{k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")},
-            "PENSTOCK_STATE_DIR": str(folder / "state"),
-        }
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
 
     def folder(
         self, name: str, stripes: int, targets: Sequence[int] = (), stripe_bytes: int = STRIPE_BYTES
@@ -69,29 +78,28 @@ class Site:
         os.setxattr(path, lov.XATTR, lov.encode(lov.Lov(parts=(part,))))
         return path
 
-    def start(self, job: Job, folder: Path, allocator: str = "", **words: object) -> "subprocess.Popen[str]":
-        """`allocator` empty: the file system chooses.  All runs are recorded."""
-        options = (
-            ["--place", "--set", f"place.allocator={allocator}", "--set", "place.wait=30s"]
-            if allocator
-            else []
-        )
-        command = [
-            PENSTOCK,
-            "run",
-            "--mount",
-            self.top,
-            "--set",
-            f"place.small={STRIPE_BYTES}",
-            *options,
-            "--",
-        ]
-        asked = [folder, job.processes, job.bytes, int(job.shared), job.rank_growth, *words.values()]
+    def start(
+        self, job: Job, folder: Path, options: Sequence[str] = (), user: str = "user"
+    ) -> "subprocess.Popen[str]":
+        """`options` of `penstock run`; none: the file system chooses.  All runs are recorded, each user's apart."""
+        wanted = ("--set", f"place.small={STRIPE_BYTES}", "--set", "place.wait=30s", *options)
         # One program a job: its name is what the history goes by.
         program = self.top.parent / f"{job.name}.py"
         program.write_bytes(WRITERS.read_bytes())
-        whole = [str(word) for word in (*command, sys.executable, program, *asked)]
+        whole = self.command("run", *wanted, "--", sys.executable, program, folder, *job.words)
+        env = self.env_of(user)
+        return subprocess.Popen(whole, env=env, text=True, stdout=subprocess.PIPE, cwd="/")
+
+    def start_bare(self, job: Job, folder: Path) -> "subprocess.Popen[str]":
+        """Without Penstock."""
+        whole = [str(word) for word in (sys.executable, WRITERS, folder, *job.words)]
         return subprocess.Popen(whole, env=self.env, text=True, stdout=subprocess.PIPE, cwd="/")
+
+    def command(self, verb: str, *words: object) -> list[str]:
+        return [str(word) for word in (PENSTOCK, verb, "--mount", self.top, *words)]
+
+    def env_of(self, user: str) -> dict[str, str]:
+        return {**self.env, "PENSTOCK_STATE_DIR": str(self.top.parent / user)}
 
     def took(self, running: "subprocess.Popen[str]") -> Took:
         said, _ = running.communicate(timeout=300)
@@ -99,8 +107,8 @@ class Site:
             raise SystemExit(f"experiment: the writers ended with status {running.returncode}")
         return Took(**json.loads(said.splitlines()[-1]))
 
-    def run(self, job: Job, folder: Path, allocator: str = "") -> Took:
-        return self.took(self.start(job, folder, allocator))
+    def run(self, job: Job, folder: Path, options: Sequence[str] = (), user: str = "user") -> Took:
+        return self.took(self.start(job, folder, options, user))
 
     def load(self, *folders: Path) -> dict[int, float]:
         """Bytes of all files of folders by target, as their layouts say."""
@@ -117,6 +125,11 @@ class Site:
     def by_server(self, load: Mapping[int, float]) -> list[float]:
         per = self.shape.osts
         return [sum(load[i] for i in range(s * per, (s + 1) * per)) for s in range(self.shape.oss)]
+
+
+def by(allocator: str) -> tuple[str, ...]:
+    """Options of `penstock run`: files placed by this allocator; none: the file system chooses."""
+    return ("--place", "--set", f"place.allocator={allocator}") if allocator else ()
 
 
 def cost(load: Sequence[float]) -> float:
@@ -150,7 +163,9 @@ def job_of(text: str, bytes_a_stripe: int) -> Job:
         raise SystemExit(f"experiment: {text!r} is no job; write it like ior-16x8")
     kind, processes, stripes = found[1], int(found[2]), int(found[3])
     growth = 0.004 if kind == "hacc" else 0.0
-    return Job(text, processes, stripes, stripes * bytes_a_stripe, kind == "shared", growth)
+    return Job(
+        text, processes, stripes, stripes * bytes_a_stripe, "shared" if kind == "shared" else "own", growth
+    )
 
 
 def say(text: str) -> None:

@@ -22,7 +22,9 @@ def run_case(site: placed.Site, name: str, bytes_a_stripe: int) -> dict[str, Any
     found: dict[str, Any] = {}
     for turn, (method, allocator) in enumerate(METHODS.items(), LEARNING):
         folders = [site.folder(f"{name}.{job.name}.out{turn}", job.stripes) for job in jobs]
-        running = [site.start(job, folder, allocator) for job, folder in zip(jobs, folders, strict=True)]
+        running = [
+            site.start(job, folder, placed.by(allocator)) for job, folder in zip(jobs, folders, strict=True)
+        ]
         for process in running:
             site.took(process)
         load = site.load(*folders)

@@ -28,7 +28,7 @@ def run_case(site: placed.Site, name: str, config: dict[str, Any]) -> dict[str, 
     for turn in range(config["rounds"]):
         for method in list(METHODS) if turn % 2 == 0 else list(METHODS)[::-1]:
             where = folder()
-            took = site.run(job, where, METHODS[method])
+            took = site.run(job, where, placed.by(METHODS[method]))
             rates[method]["write"].append(took.bytes / took.write_s)
             rates[method]["read"].append(took.bytes / took.read_s)
             rates[method]["cost"].append(placed.cost(list(site.load(where).values())))

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shapes of the published figures on placement, on shortened runs: balance by layouts, rates against each other."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,25 +9,12 @@ import pytest
 from experiments import placed
 
 pytestmark = pytest.mark.root
-TOP = Path(__file__).parents[2]
+Experiment = Callable[..., dict[str, Any]]
 
 
-def run(name: str, output: Path, *words: str) -> dict[str, Any]:
-    """The experiment as its command runs it."""
-    options = [option for word in words for option in ("--set", word)]
-    command = [sys.executable, "-m", f"experiments.{name}", "-o", str(output), *options]
-    done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 0, done.stderr
-    drawn = name.replace("_", "-")
-    assert (output / f"{drawn}.png").stat().st_size > 10_000
-    assert "Emulated file system" in (output / f"{drawn}.svg").read_text()
-    found: dict[str, Any] = json.loads((output / "numbers.json").read_text())
-    return found
-
-
-def test_ours_is_as_even_as_whole_stripes_can_be(tmp_path: Path) -> None:
+def test_ours_is_as_even_as_whole_stripes_can_be(experiment: Experiment) -> None:
     """The published algorithm, whose costs stand still while it plans, is not."""
-    cases = run("iez_balance", tmp_path, 'jobs=["ior-16x4", "hacc-8x8"]')["cases"]
+    cases = experiment("iez_balance", 'jobs=["ior-16x4", "hacc-8x8"]')["cases"]
     for name, case in cases.items():
         ours, iez = (case["methods"][m]["target_cost"] for m in ("ours", "iez"))
         slack = 1.005 if name.startswith("ior") else 1.04  # HACC's stripes are not of one size
@@ -38,8 +22,8 @@ def test_ours_is_as_even_as_whole_stripes_can_be(tmp_path: Path) -> None:
         assert iez >= 1.3 * ours, name
 
 
-def test_even_files_are_written_faster_than_piled_up_ones(tmp_path: Path) -> None:
-    found = run("iez_performance", tmp_path, "rounds=1", 'jobs=["ior-8x4"]')["cases"]["ior-8x4"]
+def test_even_files_are_written_faster_than_piled_up_ones(experiment: Experiment) -> None:
+    found = experiment("iez_performance", "rounds=1", 'jobs=["ior-8x4"]')["cases"]["ior-8x4"]
     assert found["ours"]["cost"] < found["iez"]["cost"]
     assert found["ours"]["write"] > 1.15 * found["iez"]["write"]
 
