@@ -214,7 +214,9 @@ struct penstock_ops {
   uint32_t thread; /* 1, 2, 3 ... in order of their first call; 0: SHARED */
   uint32_t zero;
   struct penstock_op_count op[PENSTOCK_OPS_MAX]; /* by number in calls.def */
-  uint64_t spare[6];
+  uint64_t fresh_ns; /* of metadata calls that were timed for being the first in a second: in no sum of op[] ... */
+  uint64_t fresh;    /* ... and how many */
+  uint64_t spare[4];
 };
 
 /* One direction of a file. */

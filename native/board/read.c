@@ -172,6 +172,8 @@ static void add_ops(struct penstock_seen_process *p, const struct penstock_ops *
     p->op[i].time_ns = sum(p->op[i].time_ns, ops->op[i].time_ns);
     p->op[i].sampled = sum(p->op[i].sampled, ops->op[i].sampled);
   }
+  p->fresh_ns = sum(p->fresh_ns, ops->fresh_ns);
+  p->fresh = sum(p->fresh, ops->fresh);
 }
 
 static void add_way(struct penstock_seen_way *to, const struct penstock_way *way) {

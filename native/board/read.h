@@ -50,6 +50,7 @@ struct penstock_seen_process {
   const char *exe, *argv; /* argv: words with NUL between them */
   uint32_t exe_size, argv_size;
   struct penstock_seen_op op[PENSTOCK_OPS_MAX];
+  uint64_t fresh_ns, fresh; /* of struct penstock_ops, over all threads */
   const struct penstock_seen_chunk {
     uint32_t chunk, seq;
   } *chunks; /* all that it holds: to be freed when it is dead and kept */

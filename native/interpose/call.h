@@ -104,6 +104,7 @@ struct penstock_call {
   bool positioned; /* pread and the like: `offset` is given and `pos` stays */
   bool failed;     /* after: the result means an error */
   bool told;       /* catalog: the helper knows of it */
+  bool fresh;      /* record: timed only because nothing was for a second */
   int fd;          /* that the call is on, or (open, after) that it made; -1 */
   int open_flags;  /* of opens; a stage may add to them in before() */
   mode_t mode;

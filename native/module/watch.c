@@ -78,8 +78,10 @@ struct sums {
 
 static void add_process(void *context, const struct penstock_seen_process *p) {
   struct sums *s = context;
+  s->time_ns += p->fresh_ns;
+  s->sampled += p->fresh;
   for (int op = 0; op < PENSTOCK_OPS; op++)
-    if (penstock_operation_classes[op] == PENSTOCK_CLASS_METADATA) {
+    if (penstock_operation_classes[op] != PENSTOCK_CLASS_DATA && penstock_operation_classes[op] != PENSTOCK_CLASS_LOCK) {
       s->time_ns += p->op[op].time_ns;
       s->sampled += p->op[op].sampled;
     }

@@ -8,6 +8,8 @@
    3. The clock is read for a thread's first TIMED_FIRST calls of an operation, for one in about record_sample_every
       after that (at random distances, so that no rhythm of the program is missed or met), and for large requests,
       beside which it costs nothing.  Times of first and last use come from a coarser clock, at each CLOCK_EVERY-th call.
+      A thread's metadata calls are also timed, DUE of them, when none was for a second: what a slow server does to it is
+      known at once.  Those have sums of their own, for they come oftener the slower calls are.
    4. What does not fit is summed: a file without a slot under its directory, a directory without one under UNNAMED.
       Metadata calls on a path that was never opened are summed under its directory too: that is no loss.
    5. The child of a fork starts with nothing: its chunks, its counters and its index are its own, and a descriptor that
@@ -26,6 +28,8 @@ enum {
   THREADS_MAX = 64,
   LUCK_FIRST = 16,
   CLOCK_EVERY = 64, /* a power of two */
+  DUE = 4,          /* more than one: the call after a slow one is not like the others */
+  DUE_AFTER = 954,  /* 2^20 ns: a second */
   NAME_ROOM = PENSTOCK_TEXT_MAX,
 };
 
@@ -185,15 +189,33 @@ INLINE void raise_to(uint64_t *highest, uint64_t value, bool shared) {
       return;
 }
 
+/* Locks wait for each other, reads and writes for what they move: neither tells of a metadata server. */
+static bool is_metadata(const struct penstock_call *c) {
+  return c->class != PENSTOCK_CLASS_DATA && c->class != PENSTOCK_CLASS_LOCK;
+}
+
+static __attribute__((noinline)) void count_op_time(const struct penstock_call *c, struct penstock_op_count *op, bool shared) {
+  uint64_t time_ns = c->end_ns - c->start_ns;
+  if (c->fresh) {
+    add(&me.ops->fresh_ns, time_ns, shared);
+    add(&me.ops->fresh, 1, shared);
+  } else {
+    add(&op->time_ns, time_ns, shared);
+    count(&op->sampled, shared);
+  }
+  if (is_metadata(c)) {
+    me.timed_at = (uint32_t)(c->end_ns >> 20);
+    me.due -= me.due > 0;
+  }
+}
+
 INLINE void count_op(const struct penstock_call *c, bool shared) {
   struct penstock_op_count *op = &me.ops->op[c->op];
   add(&op->calls, 1, shared);
   if (c->failed)
     count(&op->errors, shared);
-  if (c->timed) {
-    add(&op->time_ns, c->end_ns - c->start_ns, shared);
-    count(&op->sampled, shared);
-  }
+  if (__builtin_expect(c->timed, 0))
+    count_op_time(c, op, shared);
 }
 
 /* Class of a size: record.SIZE_BOUNDS.  No two bounds lie between the same powers of two. */
@@ -313,11 +335,15 @@ INLINE void count_meta(struct penstock_file *f, const struct penstock_call *c, b
     count(&f->maps, shared);
   else
     count(&f->metas, shared);
-  if (c->timed) {
+  if (c->timed && !c->fresh) {
     add(&f->meta_ns, c->end_ns - c->start_ns, shared);
     count(&f->meta_sampled, shared);
   }
-  set(&f->last_ns, c->timed ? c->end_ns : coarse_ns(), shared);
+  uint64_t now_ns = c->timed ? c->end_ns : coarse_ns();
+  set(&f->last_ns, now_ns, shared);
+  /* Signed: the coarse clock may be behind the one that timed. */
+  if (__builtin_expect((int32_t)((uint32_t)(now_ns >> 20) - me.timed_at) > DUE_AFTER, 0))
+    me.due = DUE;
 }
 
 /* ---- which slot ---- */
@@ -603,6 +629,8 @@ static enum penstock_answer before(struct penstock_call *c) {
     c->timed = true;
   else if (me.ops->op[c->op].calls < TIMED_FIRST)
     c->timed = known || try_luck(c);
+  else if (__builtin_expect(me.due && is_metadata(c), 0))
+    c->fresh = c->timed = known || try_luck(c);
   return PENSTOCK_GO;
 }
 

@@ -17,10 +17,12 @@ struct penstock_recorder {
   uint16_t quick;     /* one less than that of descriptors which it may use the quick way; 0: of none */
   uint16_t countdown; /* until a call is timed again */
   bool shared;        /* `ops` is written by several threads */
+  uint8_t due;        /* so many metadata calls more are to be timed: none was for a second */
   uint32_t epoch;     /* 1 + of the process that this is for; 0: never begun */
   uint32_t thread;
   uint32_t from, to; /* file slot that was met last and is another's, and ours for it */
   uint32_t random;
+  uint32_t timed_at; /* the last metadata call whose time was taken, in 2^20 ns */
 };
 extern PENSTOCK_OURS __thread struct penstock_recorder penstock_recorder __attribute__((tls_model("initial-exec")));
 

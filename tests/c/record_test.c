@@ -230,6 +230,25 @@ static void more_files_than_may_be(void) {
   CHECK_EQ(summed, seen.total.lost[PENSTOCK_LOST_FILES]);
 }
 
+/* A thread that makes few metadata calls has four a second timed all the same, apart from the sums. */
+static void timed_when_none_was_for_a_second(void) {
+  uint64_t begun_ns = penstock_now_ns(), calls = 0, fresh = 0, sampled;
+  for (; fresh < 8 && penstock_now_ns() - begun_ns < UINT64_C(60000000000); calls++) {
+    struct timespec pause = {0, 20000000};
+    nanosleep(&pause, NULL);
+    do_path(stage, OP_STAT, "/few/none");
+    look();
+    fresh = seen.processes[0].fresh;
+  }
+  uint64_t seconds = (penstock_now_ns() - begun_ns) / 1000000000;
+  CHECK_EQ(8, fresh);
+  CHECK_EQ(1000 * fresh, seen.processes[0].fresh_ns);
+  CHECK(fresh <= 4 * (seconds + 1));
+  sampled = seen.processes[0].op[OP_STAT].sampled;
+  CHECK(sampled < 16 + 4 + calls / 16);
+  CHECK_EQ(1000 * sampled, seen.processes[0].op[OP_STAT].time_ns);
+}
+
 int main(void) {
   make_board((struct penstock_board_plan){.record_files_max = 200});
   stage->start();
@@ -238,6 +257,7 @@ int main(void) {
   size_classes();
   names_of_any_length();
   metadata_calls();
+  timed_when_none_was_for_a_second();
   two_descriptors();
   inherited_descriptors();
   forks();
