@@ -104,8 +104,16 @@ static int check_of(const struct penstock_index *ix, uint64_t block, uint32_t *r
   return err;
 }
 
-/* A span whose blocks are not all in kept memory: bring them there, or into `room`. */
-static const uint8_t *fetch(const struct penstock_index *ix, uint64_t at, size_t size, uint8_t *room, int *err) {
+static inline bool is_kept(const struct penstock_index *ix, uint64_t block) { return !ix->state || state_of(ix, block) == READY; }
+
+/* Are the bytes from `at` to `end`, of two blocks at the most, in kept memory? */
+static inline bool is_here(const struct penstock_index *ix, uint64_t at, uint64_t end) {
+  return is_kept(ix, at / BLOCK) && is_kept(ix, (end - 1) / BLOCK);
+}
+
+/* A span whose blocks are not all in kept memory: bring them there, or into `room`.  Not inlined: a look-up's usual path is
+   short enough that the processor begins with the next one while it waits for memory. */
+__attribute__((noinline)) static const uint8_t *fetch(const struct penstock_index *ix, uint64_t at, size_t size, uint8_t *room, int *err) {
   uint64_t first = at / BLOCK, last = (at + size - 1) / BLOCK;
   bool kept = ix->resident;
   for (uint64_t b = first; kept && b <= last; b++) {
@@ -122,18 +130,18 @@ static const uint8_t *fetch(const struct penstock_index *ix, uint64_t at, size_t
   return room + at % BLOCK;
 }
 
-/* `size` bytes (at most SPAN_MAX) of the part of the file before checks_at; `room` is SPAN bytes. */
+/* `size` bytes (1 to SPAN_MAX) that are known to lie before checks_at; `room` is SPAN bytes, and may come to hold them. */
+static inline const uint8_t *within(const struct penstock_index *ix, uint64_t at, size_t size, uint8_t *room, int *err) {
+  return is_here(ix, at, at + size) ? ix->base + at : fetch(ix, at, size, room, err);
+}
+
+/* The same of any place and size. */
 static inline const uint8_t *span(const struct penstock_index *ix, uint64_t at, size_t size, uint8_t *room, int *err) {
   if (at > ix->h.checks_at || size > ix->h.checks_at - at || size > SPAN_MAX || size == 0) {
     *err = -EBADMSG;
     return NULL;
   }
-  if (!ix->state)
-    return ix->base + at;
-  uint64_t first = at / BLOCK, last = (at + size - 1) / BLOCK;
-  if (state_of(ix, first) == READY && (first == last || state_of(ix, last) == READY))
-    return ix->base + at;
-  return fetch(ix, at, size, room, err);
+  return within(ix, at, size, room, err);
 }
 
 int penstock_index_read(const struct penstock_index *ix, uint64_t at, void *buffer, size_t size) {
@@ -256,20 +264,24 @@ void penstock_index_close(struct penstock_index *ix) {
 
 /* ---- records ---- */
 
-static int raw_record(const struct penstock_index *ix, uint64_t at, struct penstock_raw_record *ret) {
-  uint8_t room[SPAN];
-  int err = 0;
-  if (at < ix->h.records_at || at - ix->h.records_at >= ix->h.records_bytes)
-    return -EBADMSG;
-  const uint8_t *p = span(ix, at, sizeof *ret, room, &err);
-  if (p)
-    memcpy(ret, p, sizeof *ret);
-  return err;
+static inline const struct penstock_raw_record *record_at(const struct penstock_index *ix, uint64_t at, uint8_t *room, int *err) {
+  if (at - ix->h.records_at > ix->h.records_bytes - PENSTOCK_RECORD_BYTES) { /* before them: wraps round */
+    *err = -EBADMSG;
+    return NULL;
+  }
+  return (const struct penstock_raw_record *)within(ix, at, PENSTOCK_RECORD_BYTES, room, err);
+}
+
+static inline const struct penstock_raw_row *row_at(const struct penstock_index *ix, uint32_t row, uint8_t *room, int *err) {
+  if (row >= ix->h.rows) {
+    *err = -EBADMSG;
+    return NULL;
+  }
+  return (const struct penstock_raw_row *)within(ix, ix->h.rows_at + (uint64_t)row * PENSTOCK_ROW_BYTES, PENSTOCK_ROW_BYTES, room, err);
 }
 
 /* Are the bytes at a place these?  1, 0 or an error. */
-static int same_bytes(const struct penstock_index *ix, uint64_t at, const char *bytes, size_t size) {
-  uint8_t room[SPAN];
+static inline int same_bytes(const struct penstock_index *ix, uint64_t at, const char *bytes, size_t size, uint8_t *room) {
   for (int err = 0; size > 0;) {
     size_t now = size < SPAN_MAX ? size : SPAN_MAX;
     const uint8_t *p = span(ix, at, now, room, &err);
@@ -284,17 +296,6 @@ static int same_bytes(const struct penstock_index *ix, uint64_t at, const char *
   return 1;
 }
 
-static int raw_row(const struct penstock_index *ix, uint32_t row, struct penstock_raw_row *ret) {
-  uint8_t room[SPAN];
-  int err = 0;
-  if (row >= ix->h.rows)
-    return -EBADMSG;
-  const uint8_t *p = span(ix, ix->h.rows_at + (uint64_t)row * sizeof *ret, sizeof *ret, room, &err);
-  if (p)
-    memcpy(ret, p, sizeof *ret);
-  return err;
-}
-
 static uint64_t place_at(const struct penstock_index *ix, uint32_t place) {
   return ix->h.records_at + (uint64_t)place * PENSTOCK_PLACE_UNIT;
 }
@@ -302,6 +303,14 @@ static uint64_t place_at(const struct penstock_index *ix, uint32_t place) {
 static size_t folder_size(const char *path, size_t size) {
   const char *slash = memrchr(path, '/', size);
   return slash ? (size_t)(slash - path) : 0;
+}
+
+/* memcmp of short names, without a call. */
+static inline bool equal(const void *a, const void *b, size_t size) {
+  const uint8_t *p = a, *q = b;
+  if (size < 8 || size > 16)
+    return memcmp(p, q, size) == 0;
+  return penstock_hash_word(p) == penstock_hash_word(q) && penstock_hash_word(p + size - 8) == penstock_hash_word(q + size - 8);
 }
 
 /* A path that is looked up: the folder's hash, and the name in it. */
@@ -312,42 +321,73 @@ struct wanted {
 };
 
 /* Is the record at a place that of this path?  Its name, and its folder's path by its hash: 64 bits with a random seed. */
-static int is_path(const struct penstock_index *ix, uint64_t at, const struct wanted *w) {
-  struct penstock_raw_record r;
-  struct penstock_raw_row row;
-  int err = raw_record(ix, at, &r);
-  if (err < 0)
+static int is_path(const struct penstock_index *ix, uint64_t at, const struct wanted *w, uint8_t *room) {
+  int err = 0;
+  const struct penstock_raw_record *r = record_at(ix, at, room, &err);
+  if (!r)
     return err;
-  if (at == ix->h.records_at || r.name_size != w->size)
+  if (at == ix->h.records_at || r->name_size != w->size)
     return 0;
-  int same = same_bytes(ix, at + sizeof r, w->name, w->size);
+  uint32_t folder = r->folder; /* `room`, where the record may lie, is used anew */
+  int same = same_bytes(ix, at + PENSTOCK_RECORD_BYTES, w->name, w->size, room);
   if (same <= 0)
     return same;
-  err = raw_row(ix, r.folder, &row);
-  return err < 0 ? err : row.path_hash == w->folder;
+  const struct penstock_raw_row *row = row_at(ix, folder, room, &err);
+  return row ? row->path_hash == w->folder : err;
 }
 
-static int64_t find_in(const struct penstock_index *ix, uint64_t number, uint64_t hash, const struct wanted *w, bool *more) {
-  uint8_t room[SPAN];
-  struct penstock_raw_bucket b;
+/* The same where record, name and row are in kept memory, which they mostly are; else it asks the other. */
+static inline int is_path_here(const struct penstock_index *ix, uint64_t at, const struct wanted *w, uint8_t *room) {
+  uint64_t end = at + PENSTOCK_RECORD_BYTES + w->size;
+  if (at <= ix->h.records_at || end > ix->h.records_at + ix->h.records_bytes || end - at > SPAN_MAX || !is_here(ix, at, end))
+    return is_path(ix, at, w, room);
+  const struct penstock_raw_record *r = (const struct penstock_raw_record *)(ix->base + at);
+  uint64_t row_at = ix->h.rows_at + (uint64_t)r->folder * PENSTOCK_ROW_BYTES;
+  if (r->name_size != w->size || !equal(r + 1, w->name, w->size))
+    return 0;
+  if (r->folder >= ix->h.rows || !is_here(ix, row_at, row_at + PENSTOCK_ROW_BYTES))
+    return is_path(ix, at, w, room);
+  return ((const struct penstock_raw_row *)(ix->base + row_at))->path_hash == w->folder;
+}
+
+/* The highest bit of each byte that is zero; now and then also of one above such a byte. */
+static inline uint64_t zero_bytes(uint64_t v) {
+  return (v - UINT64_C(0x0101010101010101)) & ~v & UINT64_C(0x8080808080808080);
+}
+
+/* The highest bits of eight bytes as one byte. */
+static inline unsigned gathered(uint64_t v) { return (unsigned)((v >> 7) * UINT64_C(0x0102040810204080) >> 56); }
+
+/* Which places of a bucket may have this tag: a bit each. */
+static inline unsigned tagged(const struct penstock_raw_bucket *b, uint8_t tag) {
+  uint64_t all = tag * UINT64_C(0x0101010101010101), first, last;
+  _Static_assert(PENSTOCK_BUCKET_PLACES == 12, "two words hold the tags, the second from the fifth on");
+  memcpy(&first, b->tag, 8);
+  memcpy(&last, b->tag + 4, 8);
+  unsigned used = b->count < PENSTOCK_BUCKET_PLACES ? b->count : PENSTOCK_BUCKET_PLACES;
+  return (gathered(zero_bytes(first ^ all)) | gathered(zero_bytes(last ^ all)) << 4) & ((1u << used) - 1);
+}
+
+static inline int64_t find_in(const struct penstock_index *ix, uint64_t number, uint64_t hash, const struct wanted *w, bool *more,
+                              uint8_t room[2][SPAN]) {
   int err = 0;
-  const uint8_t *p = span(ix, ix->h.buckets_at + number * sizeof b, sizeof b, room, &err);
-  if (!p)
+  uint64_t place = ix->h.buckets_at + number * PENSTOCK_BUCKET_BYTES;
+  const uint8_t *p = is_kept(ix, place / BLOCK) ? ix->base + place : fetch(ix, place, PENSTOCK_BUCKET_BYTES, room[0], &err);
+  const struct penstock_raw_bucket *b = (const struct penstock_raw_bucket *)p; /* lies in one block */
+  if (!b)
     return err;
-  memcpy(&b, p, sizeof b);
-  uint8_t tag = penstock_index_tag(hash);
-  *more = b.more != 0;
-  for (unsigned i = 0; i < b.count && i < PENSTOCK_BUCKET_PLACES; i++) {
-    if (b.tag[i] != tag)
-      continue;
-    int same = is_path(ix, place_at(ix, b.place[i]), w);
+  *more = b->more != 0;
+  for (unsigned left = tagged(b, penstock_index_tag(hash)); left; left &= left - 1) {
+    uint64_t at = place_at(ix, b->place[__builtin_ctz(left)]);
+    int same = is_path_here(ix, at, w, room[1]);
     if (same != 0)
-      return same < 0 ? same : (int64_t)place_at(ix, b.place[i]);
+      return same < 0 ? same : (int64_t)at;
   }
   return -ENOENT;
 }
 
 int64_t penstock_index_find(const struct penstock_index *ix, const char *path, size_t size) {
+  uint8_t room[2][SPAN];
   if (size == 0)
     return (int64_t)ix->h.records_at;
   size_t folder = folder_size(path, size), begin = folder ? folder + 1 : 0;
@@ -356,7 +396,7 @@ int64_t penstock_index_find(const struct penstock_index *ix, const char *path, s
   uint64_t number = penstock_index_bucket(hash, ix->h.buckets);
   bool more = true;
   for (uint64_t tries = 0; more && tries < ix->h.buckets; tries++) {
-    int64_t at = find_in(ix, number, hash, &w, &more);
+    int64_t at = find_in(ix, number, hash, &w, &more, room);
     if (at != -ENOENT)
       return at;
     number = number + 1 < ix->h.buckets ? number + 1 : 0;
@@ -366,19 +406,15 @@ int64_t penstock_index_find(const struct penstock_index *ix, const char *path, s
 
 /* ---- decoding ---- */
 
-static int owner_of(const struct penstock_index *ix, uint16_t number, struct penstock_entry *e) {
-  uint8_t room[SPAN];
-  struct penstock_raw_owner o;
-  int err = 0;
-  if (number >= ix->h.owners)
-    return -EBADMSG;
-  const uint8_t *p = span(ix, ix->h.owners_at + number * sizeof o, sizeof o, room, &err);
-  if (!p)
+static inline int owner_of(const struct penstock_index *ix, uint16_t number, struct penstock_entry *e, uint8_t *room) {
+  int err = -EBADMSG;
+  uint64_t at = ix->h.owners_at + number * (uint64_t)PENSTOCK_OWNER_BYTES;
+  const struct penstock_raw_owner *o = number < ix->h.owners ? (const struct penstock_raw_owner *)within(ix, at, PENSTOCK_OWNER_BYTES, room, &err) : NULL;
+  if (!o)
     return err;
-  memcpy(&o, p, sizeof o);
-  e->mode = o.mode;
-  e->uid = o.uid;
-  e->gid = o.gid;
+  e->mode = o->mode;
+  e->uid = o->uid;
+  e->gid = o->gid;
   return 0;
 }
 
@@ -444,54 +480,66 @@ static int each_part(const struct penstock_index *ix, struct penstock_entry *e, 
   return 0;
 }
 
-int penstock_index_entry(const struct penstock_index *ix, uint64_t at, struct penstock_entry *ret) {
-  struct penstock_raw_record r;
-  int err = raw_record(ix, at, &r);
-  if (err < 0)
-    return err;
-  *ret = (struct penstock_entry){
-    .ino = r.ino,
-    .size = r.size,
-    .blocks = r.flags & PENSTOCK_BLOCKS_BY_SIZE ? penstock_blocks_by_size(r.size) : 0,
-    .mtime = penstock_time_unpack(r.mtime),
-    .ctime = penstock_time_unpack(r.ctime),
-    .atime = penstock_time_unpack(r.atime),
-    .generation = r.generation,
-    .nlink = r.nlink,
-    .folder = r.folder,
-    .row = PENSTOCK_NO_ROW,
-    .flags = r.flags,
-    .name_size = r.name_size,
-    .at = at,
-  };
-  if (r.owner != PENSTOCK_OWNERS_MAX && (err = owner_of(ix, r.owner, ret)) < 0)
-    return err;
-  uint64_t next = at + sizeof r + penstock_up4(r.name_size);
-  if (r.flags & PENSTOCK_HAS_ROW) {
-    if ((err = read_u32(ix, next, &ret->row)) < 0)
+/* What stands behind a record's name: a folder's row, the size of the parts. */
+static int after_name(const struct penstock_index *ix, uint64_t next, struct penstock_entry *e) {
+  int err = 0;
+  if (e->flags & PENSTOCK_HAS_ROW) {
+    if ((err = read_u32(ix, next, &e->row)) < 0)
       return err;
     next += 4;
   }
-  if (r.flags & PENSTOCK_PARTS) {
-    if ((err = read_u32(ix, next, &ret->parts_size)) < 0)
+  if (e->flags & PENSTOCK_PARTS) {
+    if ((err = read_u32(ix, next, &e->parts_size)) < 0)
       return err;
-    ret->parts_at = next += 4;
-    next += penstock_up4(ret->parts_size);
+    e->parts_at = next += 4;
+    next += penstock_up4(e->parts_size);
     if (next - ix->h.records_at > ix->h.records_bytes)
       return -EBADMSG;
-    if ((err = each_part(ix, ret, 0, NULL, NULL)) < 0)
-      return err;
+    err = each_part(ix, e, 0, NULL, NULL);
   }
-  ret->record_size = (uint32_t)(next - at);
-  return 0;
+  e->record_size = (uint32_t)(next - e->at);
+  return err;
+}
+
+int penstock_index_entry(const struct penstock_index *ix, uint64_t at, struct penstock_entry *ret) {
+  uint8_t room[SPAN];
+  int err = 0;
+  const struct penstock_raw_record *r = record_at(ix, at, room, &err);
+  if (!r)
+    return err;
+  /* Field by field: clearing it whole would cost as much as all the rest. */
+  ret->ino = r->ino;
+  ret->size = r->size;
+  ret->blocks = r->flags & PENSTOCK_BLOCKS_BY_SIZE ? penstock_blocks_by_size(r->size) : 0;
+  ret->rdev = 0;
+  ret->mtime = penstock_time_unpack(r->mtime);
+  ret->ctime = penstock_time_unpack(r->ctime);
+  ret->atime = penstock_time_unpack(r->atime);
+  ret->learnt_ns = 0;
+  ret->generation = r->generation;
+  ret->mode = ret->uid = ret->gid = ret->error = 0;
+  ret->nlink = r->nlink;
+  ret->folder = r->folder;
+  ret->row = PENSTOCK_NO_ROW;
+  ret->flags = r->flags;
+  ret->name_size = r->name_size;
+  ret->at = at;
+  ret->parts_at = 0;
+  ret->parts_size = 0;
+  ret->record_size = PENSTOCK_RECORD_BYTES + (uint32_t)penstock_up4(r->name_size);
+  uint16_t owner = r->owner;
+  if (owner != PENSTOCK_OWNERS_MAX && (err = owner_of(ix, owner, ret, room)) < 0)
+    return err;
+  return ret->flags & (PENSTOCK_HAS_ROW | PENSTOCK_PARTS) ? after_name(ix, at + ret->record_size, ret) : 0;
 }
 
 int penstock_index_row(const struct penstock_index *ix, uint32_t row, struct penstock_row *ret) {
-  struct penstock_raw_row r;
-  int err = raw_row(ix, row, &r);
-  if (err < 0)
+  uint8_t room[SPAN];
+  int err = 0;
+  const struct penstock_raw_row *r = row_at(ix, row, room, &err);
+  if (!r)
     return err;
-  *ret = (struct penstock_row){place_at(ix, r.record), place_at(ix, r.children), r.count, r.flags, r.learnt_ns};
+  *ret = (struct penstock_row){place_at(ix, r->record), place_at(ix, r->children), r->count, r->flags, r->learnt_ns};
   return 0;
 }
 

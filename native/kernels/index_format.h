@@ -4,7 +4,10 @@
 #include "kernels/hash.h"
 #include "kernels/index.h"
 
-struct penstock_raw_record {
+/* Looked at where they lie in the file, which is at any alignment. */
+#define PENSTOCK_IN_FILE __attribute__((packed, may_alias))
+
+struct PENSTOCK_IN_FILE penstock_raw_record {
   uint64_t ino;
   uint64_t mtime, ctime, atime; /* packed */
   uint64_t size;
@@ -17,7 +20,7 @@ struct penstock_raw_record {
 };
 _Static_assert(sizeof(struct penstock_raw_record) == PENSTOCK_RECORD_BYTES, "a record's head");
 
-struct penstock_raw_row {
+struct PENSTOCK_IN_FILE penstock_raw_row {
   uint32_t record;   /* places of records are in units of 4 bytes from records_at */
   uint32_t children;
   uint32_t count;
@@ -27,11 +30,11 @@ struct penstock_raw_row {
 };
 _Static_assert(sizeof(struct penstock_raw_row) == PENSTOCK_ROW_BYTES, "a folder's row");
 
-struct penstock_raw_owner {
+struct PENSTOCK_IN_FILE penstock_raw_owner {
   uint32_t mode, uid, gid;
 };
 
-struct penstock_raw_bucket {
+struct PENSTOCK_IN_FILE penstock_raw_bucket {
   uint32_t place[PENSTOCK_BUCKET_PLACES];
   uint8_t tag[PENSTOCK_BUCKET_PLACES];
   uint8_t count;
