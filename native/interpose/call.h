@@ -161,7 +161,12 @@ struct penstock_stage {
   /* A write failed with EBADF though its descriptor is open (call: NULL where only that is known): true when the stage
      has mended that, and the real call is to be made once more; may be NULL. */
   bool (*again)(const struct penstock_call *call, int fd);
+  /* Something that neither before() nor after() is told of (a call nested in another, in a vfork child, by number): this
+     descriptor was opened, or (-1) something anywhere was changed, or mounted; may be NULL. */
+  void (*unseen)(int fd);
 };
+/* Among a stage's `under`: the calls named by a path of which nothing is under control are wanted, too (before() alone). */
+enum { PENSTOCK_UNDER_ANY = 0x80 };
 enum { PENSTOCK_PATHS_LATER = 0, PENSTOCK_PATHS_CREATES = 1 /* of opens that may create */, PENSTOCK_PATHS_ALL = 3 };
 
 /* One for each row of stages.def. */
@@ -186,9 +191,11 @@ extern PENSTOCK_OURS struct penstock_here penstock_here;
 /* The name of the file that the call is on, also where only a descriptor tells (then by /proc/self/fd: a system call):
    call->path, with path_size set.  NULL when nobody can tell.  Holds while the stage's function runs. */
 const char *penstock_path(struct penstock_call *call);
+const char *penstock_path2(struct penstock_call *call); /* the same of the second, also where its folder's number says enough */
 
 bool penstock_readable(const char *text); /* (at most PATH_MAX of it), by asking the kernel */
-bool penstock_elsewhere(void);       /* chroot: absolute names mean something else than at the start */
+bool penstock_elsewhere(void);       /* chroot, unshare, setns, setfsuid: names or rights are not what they were */
+void penstock_is_elsewhere(void);    /* from now on it is so */
 void penstock_log(const char *text, const char *more); /* one line to the file that PENSTOCK_LOG names; in start() alone */
 bool penstock_sealed(void);          /* seccomp: no system calls of our own any more */
 bool penstock_on_signal_stack(void); /* a small one, perhaps: nothing that takes room */

@@ -135,8 +135,7 @@ PENSTOCK_EXPORT int chdir(const char *path) {
 }
 PENSTOCK_EXPORT int fchdir(int fd) { MOVE(penstock_enter_fd(&call, PENSTOCK_OP_CHDIR, 0, fd), penstock_real.fchdir(fd)) }
 PENSTOCK_EXPORT int chroot(const char *path) {
-  if (penstock_keeps_books())
-    atomic_store(&penstock_process.elsewhere, true);
+  penstock_is_elsewhere();
   MOVE(false, penstock_real.chroot(path))
 }
 

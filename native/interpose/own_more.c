@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include "interpose/raw.h"
 #include "interpose/wrap.h"
+#include "stages/changes.h"
 
 /* ---- from one descriptor to another ---- */
 
@@ -127,6 +128,30 @@ static bool is_file_call(long number) {
   return false;
 }
 
+/* Whether it may change a file that others ask about, or what names mean to them. */
+static bool may_change(long number, const long word[6]) {
+  static const uint16_t numbers[] = {
+#ifdef SYS_open
+    SYS_creat, SYS_mkdir, SYS_rmdir, SYS_rename, SYS_link, SYS_unlink, SYS_symlink, SYS_chmod, SYS_chown, SYS_lchown,
+    SYS_mknod, SYS_utime, SYS_utimes, SYS_futimesat, SYS_renameat,
+#endif
+    437 /* openat2 */, SYS_open_by_handle_at, SYS_ftruncate, SYS_truncate, SYS_fallocate, SYS_mkdirat, SYS_unlinkat,
+    SYS_renameat2, SYS_linkat, SYS_symlinkat, SYS_fchmod, SYS_fchmodat, 452 /* fchmodat2 */, SYS_fchown, SYS_fchownat,
+    SYS_mknodat, SYS_utimensat, SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr, SYS_removexattr, SYS_lremovexattr,
+    SYS_fremovexattr, SYS_mount, SYS_umount2, SYS_pivot_root, 429 /* move_mount */, 425 /* io_uring_setup */,
+  };
+#ifdef SYS_open
+  if (number == SYS_open)
+    return penstock_may_change((int)word[1]);
+#endif
+  if (number == SYS_openat)
+    return penstock_may_change((int)word[2]);
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    if (number == numbers[i])
+      return true;
+  return false;
+}
+
 /* What such a call does to descriptors and to where we stand. */
 static void follow(long number, const long word[6], long result) {
   switch (number) {
@@ -149,8 +174,14 @@ static void follow(long number, const long word[6], long result) {
     break;
   case SYS_chdir:
   case SYS_fchdir:
-  case SYS_chroot:
     penstock_cwd_changes();
+    break;
+  case SYS_chroot:
+  case SYS_unshare:
+  case SYS_setns:
+  case SYS_setfsuid:
+  case SYS_setfsgid:
+    penstock_is_elsewhere();
     break;
   default:
     break;
@@ -173,6 +204,8 @@ PENSTOCK_EXPORT long int syscall(long int number, ...) {
   bool keeps = penstock_keeps_books();
   if (keeps && penstock_here.control && is_file_call(number))
     penstock_lost(PENSTOCK_LOST_SYSCALLS);
+  if (penstock_here.control && may_change(number, word))
+    penstock_unseen(-1);
   long result = penstock_real.syscall(number, word[0], word[1], word[2], word[3], word[4], word[5]);
   if (keeps && result >= 0)
     follow(number, word, result);

@@ -249,6 +249,12 @@ bool penstock_new_process(void) {
   return true;
 }
 
+/* In a vfork child it is so for the parent as well: it can only be answered less. */
+void penstock_is_elsewhere(void) {
+  atomic_store(&penstock_process.elsewhere, true);
+  penstock_cwd_changes();
+}
+
 bool penstock_elsewhere(void) { return atomic_load_explicit(&penstock_process.elsewhere, memory_order_relaxed); }
 
 bool penstock_sealed(void) { return atomic_load_explicit(&penstock_process.sealed, memory_order_relaxed); }

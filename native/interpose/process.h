@@ -12,6 +12,8 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/fsuid.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -50,7 +52,7 @@ struct penstock_state {
   _Atomic(uint32_t) *alive;   /* in a page that is zero after fork: 0 a new process, 1 set up, 2 being set up */
   atomic_bool began;          /* originals are found */
   atomic_bool sealed;         /* seccomp: no system calls of our own any more */
-  atomic_bool elsewhere;      /* chroot was called */
+  atomic_bool elsewhere;      /* names mean something else here, or who asks is not who it seems */
   atomic_bool no_tsc;         /* strict seccomp, PR_SET_TSC: reading the processor's counter kills; the coarse clock does not */
   struct penstock_rules rules; /* made from control */
   atomic_uint opened;

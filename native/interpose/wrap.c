@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 #include "interpose/raw.h"
+#include "stages/changes.h"
 
 static const uint8_t class_of[PENSTOCK_OPS] = {PENSTOCK_OP_CLASSES};
 
@@ -17,8 +18,24 @@ uint64_t penstock_now_ns(void) {
 
 /* ---- what every wrapper begins with: not inline, for there are hundreds of them ---- */
 
+void penstock_unseen(int fd) {
+  uint32_t stages = penstock_here.control ? __atomic_load_n(&penstock_here.control->stages, __ATOMIC_RELAXED) : 0;
+#define STAGE(name) \
+  if (stages & penstock_##name##_stage.bit && penstock_##name##_stage.unseen) \
+    penstock_##name##_stage.unseen(fd);
+#include "interpose/stages.def"
+#undef STAGE
+}
+
+/* Such a call passes; an open's descriptor is told of by its wrapper. */
+static __attribute__((noinline)) uint32_t pass_unseen(uint8_t op) {
+  if (penstock_changes(&(struct penstock_call){.op = op, .fd = -1}))
+    penstock_unseen(-1);
+  return 0;
+}
+
 /* The stages that want to see calls now; 0: pass on. */
-static inline uint32_t watching(const void *frame) {
+static inline uint32_t watching(const void *frame, uint8_t op) {
   if (PENSTOCK_UNLIKELY(!penstock_here.control) && !penstock_begin_late())
     return 0;
   uint32_t stages = __atomic_load_n(&penstock_here.control->stages, __ATOMIC_RELAXED) & penstock_stages_built;
@@ -26,14 +43,14 @@ static inline uint32_t watching(const void *frame) {
     return 0;
   if (PENSTOCK_UNLIKELY(atomic_load_explicit(penstock_process.alive, memory_order_acquire) != 1) &&
       !penstock_new_process())
-    return 0;
+    return pass_unseen(op);
   if (PENSTOCK_UNLIKELY(penstock_thread.inside | penstock_thread.vforks) && penstock_is_nested((uintptr_t)frame))
-    return 0;
+    return pass_unseen(op);
   return stages;
 }
 
 bool penstock_enter_fd(struct penstock_call *call, uint8_t op, uint8_t does, int fd) {
-  uint32_t stages = watching(call);
+  uint32_t stages = watching(call, op);
   if (!stages)
     return false;
   struct penstock_fd *entry = (unsigned)fd < PENSTOCK_FDS ? &penstock_fds[fd] : NULL;
@@ -66,7 +83,7 @@ bool penstock_enter_two(struct penstock_call *call, uint8_t op, int fd, int fd2)
 
 bool penstock_enter_paths(struct penstock_call *call, uint8_t op, uint8_t does, int dirfd, const char *path, int dirfd2,
                           const char *path2) {
-  uint32_t stages = watching(call);
+  uint32_t stages = watching(call, op);
   if (!stages)
     return false;
   *call = (struct penstock_call){.op = op,
@@ -169,6 +186,17 @@ const char *penstock_path(struct penstock_call *call) {
   return call->path = call->names->path;
 }
 
+const char *penstock_path2(struct penstock_call *call) {
+  ssize_t size = -1;
+  if (call->path2 || !call->names || !call->given2)
+    return call->path2;
+  size = make_name(call->names->second, call->dirfd2, call->given2);
+  if (size < 0)
+    return NULL;
+  call->path2_size = (uint16_t)size;
+  return call->path2 = call->names->second;
+}
+
 /* Fills in `under` and the name of a call that is named by paths which can be read. */
 static inline struct penstock_found find_named(struct penstock_call *call, struct penstock_names *names) {
   if (call->found_in && call->found_in == call->given) {
@@ -255,8 +283,10 @@ static inline uint32_t path_first(uint8_t which) {
 /* With paths, where a stage asked for them. */
 __attribute__((noinline)) static bool before_named(struct penstock_call *call) {
   struct penstock_names names;
-  if (!penstock_readable(call->given) || (call->given2 && !penstock_readable(call->given2)))
+  if (!penstock_readable(call->given) || (call->given2 && !penstock_readable(call->given2))) {
+    pass_unseen(call->op);
     return false;
+  }
   call->names = &names;
   struct penstock_found found = find_named(call, &names);
   if (call->path == call->given && call->path) {
@@ -266,7 +296,7 @@ __attribute__((noinline)) static bool before_named(struct penstock_call *call) {
   }
   if (call->given2)
     find_second(call, names.second);
-  bool answered = call->under && run_before(call, call->under);
+  bool answered = run_before(call, call->under | PENSTOCK_UNDER_ANY);
   call->names = NULL;
   call->path = call->path2 = NULL;
   return answered;

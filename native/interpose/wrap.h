@@ -65,9 +65,16 @@ int64_t penstock_answer(struct penstock_call *call);
 /* After a write that failed: is it to be made once more (call.h, `again`)?  `call` may be NULL. */
 bool penstock_again(const struct penstock_call *call, int fd);
 
+/* Tells the stages that must not miss a change (call.h, `unseen`). */
+void penstock_unseen(int fd);
+
 /* What was opened without the stages seeing it: what was known of the number is of another file. */
 static inline int penstock_opened_unseen(int fd) {
-  if (fd >= 0 && penstock_keeps_books())
+  if (fd < 0)
+    return fd;
+  if (penstock_here.control)
+    penstock_unseen(fd);
+  if (penstock_keeps_books())
     penstock_fd_forget(fd);
   return fd;
 }

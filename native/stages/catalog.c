@@ -36,7 +36,7 @@ static void put(struct penstock_call *c, uint8_t what, uint8_t flags, bool named
   event.ino = ino;
   if (named && c->path && c->path_size <= PENSTOCK_EVENT_PATH_MAX)
     event.path_size = c->path_size;
-  if (named && c->path2 && c->path2_size <= PENSTOCK_EVENT_PATH_MAX)
+  if (named && penstock_path2(c) && c->path2_size <= PENSTOCK_EVENT_PATH_MAX)
     event.path2_size = c->path2_size;
   c->told = true;
   penstock_ring_put(penstock_here.ring, penstock_here.ring_slots, &event, c->path, c->path2);

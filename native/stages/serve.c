@@ -4,13 +4,18 @@
 
    Invariants:
    1. Only folders whose own times were those of the catalog when the run started, and of which no process of the job has
-      changed anything since (bits in `usage`, which are only ever set), are answered about.
+      changed anything since (bits in `usage`, which are only ever set), are answered about.  Two folders may share a bit:
+      then both count as changed, never as unchanged.
    2. Nothing is answered that the caller could not have asked: each folder on the path lets him pass by its mode bits
       alone, also root; the folders above the tree let everybody pass, or he asks for its root each time.
    3. No error but ENOENT is ever answered, and that only for a name missing in a folder of which every name is known.
    4. Doubt is: `..`, a slash at the end, a link in the middle or to be followed, AT_EMPTY_PATH, AT_STATX_FORCE_SYNC, what
       the catalog does not hold (birth times), files with other names, names that some file systems answer unlisted.
-   5. Marks are set before the call that changes something, so whoever asks after it is not answered from the catalog. */
+   5. Marks are set before the call that changes something, so whoever asks after it is not answered from the catalog.
+   6. A change of which nobody can tell where it is (the name is too long, the process may ask nothing any more, the call
+      was seen too late), and any mount, ends all answers of the job (`all`).
+   7. A process that sees other files by the same names, or asks with rights of which the kernel does not tell, answers
+      nothing itself; what it changes is known by the device, and ends all answers of the job. */
 #include "board/serve.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -26,12 +31,11 @@
 #include "kernels/index.h"
 #include "stages/changes.h"
 
-enum { PATH_ROOM = 1024, COMPONENT_MAX = 255, LINK_MAX_BYTES = 4096, GROUPS_MAX = 256, PROBES_MAX = 1 << 16 };
+enum { PATH_ROOM = 1024, COMPONENT_MAX = 255, LINK_MAX_BYTES = 4096, GROUPS_MAX = 256, BROUGHT_MAX = 3 };
 
-static const struct penstock_serve_section *section;
-static const struct penstock_serve_image *image; /* NULL: nothing is answered, nothing is marked */
-static const struct penstock_serve_row *rows;
-static const uint32_t *slots;
+static const struct penstock_serve_section *section; /* NULL: nothing is answered, nothing is marked */
+static struct penstock_serve served;
+static const struct penstock_serve_image *image; /* NULL: nothing is answered */
 static struct penstock_index entries;
 static struct statx model; /* of the root: what is the same for all files of a file system */
 
@@ -63,6 +67,9 @@ static void set_stale(uint64_t hash, enum mark mark) {
   count(PENSTOCK_SERVE_STALED);
 }
 
+/* Nothing is answered any more. */
+static void stand_back(void) { __atomic_store_n(&shared()->all, 1, __ATOMIC_SEQ_CST); }
+
 /* ---- paths ---- */
 
 static bool in_root(const char *path, size_t size) {
@@ -81,15 +88,7 @@ static size_t parent_size(const char *path, size_t size) {
 }
 
 static const struct penstock_serve_row *row_at(const char *path, size_t size, uint64_t *ret_hash) {
-  uint64_t hash = *ret_hash = penstock_hash(path, size);
-  for (uint32_t i = 0; i < image->slots && i < PROBES_MAX; i++) {
-    uint32_t slot = slots[(hash + i) & (image->slots - 1)];
-    if (slot == 0 || slot > image->rows)
-      return NULL;
-    if (rows[slot - 1].hash == hash)
-      return &rows[slot - 1];
-  }
-  return NULL;
+  return penstock_serve_row(&served, path, size, ret_hash);
 }
 
 /* As the program wrote it: nothing that only the file system can resolve. */
@@ -403,25 +402,41 @@ __attribute__((noinline)) static bool try_answer(struct penstock_call *call) {
 
 /* ---- marking ---- */
 
-/* The absolute name of what a path leads to by all links: its size, or -1. */
-static int resolve(const char *path, size_t size, char to[PATH_ROOM]) {
+enum where { NOWHERE, HERE, ANYWHERE };
+
+/* Whether it may lie in the tree (`any`: or above it), and its name, which is without links. */
+static enum where find_descriptor(int fd, bool any, char path[PATH_ROOM], size_t *ret_size) {
+  struct stat st;
+  if (penstock_sealed())
+    return ANYWHERE;
+  if (PENSTOCK_RAW(fstat, fd, &st, 0, 0) != 0 || (st.st_dev != section->dev && !any))
+    return NOWHERE;
+  int size = penstock_elsewhere() ? -1 : penstock_fd_path(fd, path, PATH_ROOM);
+  if (size <= 0)
+    return ANYWHERE;
+  *ret_size = (size_t)size;
+  return HERE;
+}
+
+/* The same of what a path leads to by all links.  What cannot be reached cannot be changed there either. */
+static enum where find_path(int dirfd, const char *path, size_t size, bool any, char to[PATH_ROOM], size_t *ret_size) {
   char copy[PATH_ROOM];
   if (size >= sizeof copy || penstock_sealed())
-    return -1;
+    return ANYWHERE;
   memcpy(copy, path, size);
   copy[size] = 0;
-  long fd = PENSTOCK_RAW(openat, AT_FDCWD, size ? copy : "/", O_PATH | O_CLOEXEC, 0);
+  long fd = PENSTOCK_RAW(openat, dirfd, size ? copy : ".", O_PATH | O_CLOEXEC, 0);
   if (fd < 0)
-    return -1;
-  int got = penstock_fd_path((int)fd, to, PATH_ROOM);
+    return fd == -ENOENT || fd == -ENOTDIR || fd == -EACCES || fd == -ELOOP || fd == -ENAMETOOLONG ? NOWHERE : ANYWHERE;
+  enum where where = find_descriptor((int)fd, any, to, ret_size);
   PENSTOCK_RAW(close, fd, 0, 0, 0);
-  return got;
+  return where;
 }
 
 /* Something at a path without links in the middle changes; `self`: also what lies below it, if it is a folder. */
 static void mark_real(const char *path, size_t size, bool self) {
   if (self && holds_root(path, size))
-    __atomic_store_n(&shared()->all, 1, __ATOMIC_SEQ_CST);
+    stand_back();
   if (!in_root(path, size))
     return;
   if (self)
@@ -432,70 +447,126 @@ static void mark_real(const char *path, size_t size, bool self) {
     set_stale(penstock_hash(path, size), MARK_NAMES);
 }
 
-/* The same for a path as given: folders that are not known may be links to known ones. */
-static void mark(const char *path, size_t size, bool self) {
-  char real[PATH_ROOM];
-  uint64_t hash;
-  size_t parent = parent_size(path, size);
-  mark_real(path, size, self);
-  if (in_root(path, size) && (size == section->root_size || row_at(path, parent, &hash)))
-    return;
-  int got = resolve(path, parent, real);
-  size_t name = size - parent; /* with its slash */
-  if (got <= 0 || (size_t)got + name >= sizeof real)
-    return;
-  memcpy(real + got, path + parent, name);
-  mark_real(real, (size_t)got + name, self);
+/* A descriptor through which is changed: of which file, whatever name led there. */
+static void mark_descriptor(int fd, bool self) {
+  char path[PATH_ROOM];
+  size_t size = 0;
+  enum where where = find_descriptor(fd, self, path, &size);
+  if (where == ANYWHERE)
+    stand_back();
+  if (where == HERE)
+    mark_real(path, size, self);
 }
 
-/* What is there already may be a link to what is changed. */
-static void mark_followed(const char *path, size_t size) {
+/* `..` means what the kernel says: going up by text would be wrong where a link came before it. */
+static bool goes_up(const char *given) {
+  for (; *given; given++)
+    if (given[0] == '.' && given[1] == '.')
+      return true;
+  return false;
+}
+
+/* Is it surely what its text says: in the tree, in a folder that is known? */
+static bool is_known(const char *given, const char *path, size_t size) {
+  uint64_t hash;
+  return image && path && !penstock_elsewhere() && !goes_up(given) && in_root(path, size) &&
+         (size == section->root_size || row_at(path, parent_size(path, size), &hash));
+}
+
+/* The name itself changes, not what it may be a link to. */
+static void mark(int dirfd, const char *given, const char *path, size_t size, bool self) {
   char real[PATH_ROOM];
-  int got = resolve(path, size, real);
-  if (got > 0 && ((size_t)got != size || memcmp(real, path, size) != 0))
-    mark_real(real, (size_t)got, true);
+  if (is_known(given, path, size)) {
+    mark_real(path, size, self);
+    return;
+  }
+  size_t end = strlen(given), above = 0;
+  while (end > 1 && given[end - 1] == '/')
+    end--;
+  const char *slash = memrchr(given, '/', end);
+  const char *name = slash ? slash + 1 : given;
+  size_t name_size = end - (size_t)(name - given);
+  enum where where = find_path(dirfd, given, (size_t)(name - given), self, real, &above);
+  if (where == HERE && above + 1 + name_size < sizeof real) {
+    above = above == 1 ? 0 : above;
+    real[above] = '/';
+    memcpy(real + above + 1, name, name_size);
+    mark_real(real, above + 1 + name_size, self);
+  } else if (where != NOWHERE)
+    stand_back();
+}
+
+/* What is there already may be a link to what is changed, or `.` or `..`. */
+static void mark_followed(int dirfd, const char *given) {
+  char real[PATH_ROOM];
+  size_t size = 0;
+  enum where where = find_path(dirfd, given, strlen(given), true, real, &size);
+  if (where == ANYWHERE)
+    stand_back();
+  if (where == HERE)
+    mark_real(real, size, true);
 }
 
 __attribute__((noinline)) static void mark_changes(struct penstock_call *call, uint8_t what) {
-  if (!penstock_path(call))
+  if (call->fd >= 0 || !*call->given) {
+    mark_descriptor(call->fd >= 0 ? call->fd : call->dirfd, true);
     return;
+  }
+  /* In another root or namespace even what lies above the tree may have a name that tells nothing of it. */
+  if (penstock_elsewhere() && (what == PENSTOCK_EVENT_RENAME || what == PENSTOCK_EVENT_CHANGE))
+    stand_back();
   bool opens = what == PENSTOCK_EVENT_OPEN;
-  mark(call->path, call->path_size, !opens);
-  if (call->path2)
-    mark(call->path2, call->path2_size, true);
+  const char *path = penstock_path(call);
+  mark(call->dirfd, call->given, path, call->path_size, !opens);
+  if (call->given2) {
+    path = penstock_path2(call);
+    mark(call->dirfd2, call->given2, path, call->path2_size, true);
+  }
   if (what == PENSTOCK_EVENT_CHANGE || call->op == PENSTOCK_OP_LINK || (opens && call->open_flags & O_TRUNC))
-    mark_followed(call->path, call->path_size);
+    mark_followed(call->dirfd, call->given);
 }
 
 static bool marks(uint8_t what) { return what && what != PENSTOCK_EVENT_CLOSE && what != PENSTOCK_EVENT_MAP; }
 
+static bool stood_back(void) { return __atomic_load_n(&shared()->all, __ATOMIC_ACQUIRE); }
+
 static enum penstock_answer before(struct penstock_call *call) {
-  if (!image)
+  if (!section)
     return PENSTOCK_GO;
   if (call->wants) {
+    if (!image || !call->under)
+      return PENSTOCK_GO;
     if (try_answer(call))
       return PENSTOCK_ANSWERED;
     if (call->path && in_root(call->path, call->path_size))
       count(PENSTOCK_SERVE_PASSED);
     return PENSTOCK_GO;
   }
+  /* Also an open for reading: what is done through a descriptor that nobody looks at would be seen by nobody. */
+  if (call->does & PENSTOCK_DOES_OPEN)
+    call->owed |= PENSTOCK_STAGE_SERVE;
   uint8_t what = penstock_changes(call);
-  if (marks(what))
+  if (marks(what) && !stood_back())
     mark_changes(call, what);
   return PENSTOCK_GO;
 }
 
-/* A descriptor that can write: of which file, whatever name led there. */
-static void mark_descriptor(int fd) {
-  char path[PATH_ROOM];
-  int size = penstock_fd_path(fd, path, sizeof path);
-  if (size > 0)
-    mark_real(path, (size_t)size, false);
+static void after(struct penstock_call *call) {
+  if (!section || !(call->does & PENSTOCK_DOES_OPEN) || call->failed || call->result < 0 || stood_back())
+    return;
+  bool ignored = !call->entry || !call->entry->under;
+  if (penstock_may_change(call->open_flags) || ignored)
+    mark_descriptor((int)call->result, ignored);
 }
 
-static void after(struct penstock_call *call) {
-  if (image && call->does & PENSTOCK_DOES_OPEN && !call->failed && call->result >= 0 && penstock_may_change(call->open_flags))
-    mark_descriptor((int)call->result);
+static void unseen(int fd) {
+  if (!section || stood_back())
+    return;
+  long flags = fd < 0 || penstock_sealed() ? -1 : PENSTOCK_RAW(fcntl, fd, F_GETFL, 0, 0);
+  if (flags < 0)
+    stand_back();
+  else if (!(flags & O_PATH) && (flags & O_ACCMODE) != O_RDONLY)
+    mark_descriptor(fd, false);
 }
 
 /* ---- the process ---- */
@@ -530,23 +601,14 @@ static int open_held(uint32_t number, uint64_t ino, struct stat *st) {
   return -1;
 }
 
-static bool fits(const struct penstock_serve_image *it, uint64_t bytes) {
-  return bytes >= sizeof *it && it->magic == PENSTOCK_SERVE_MAGIC && it->version == PENSTOCK_SERVE_VERSION &&
-         it->bytes == bytes && it->rows_at % 8 == 0 && it->slots_at % 8 == 0 && it->rows_at <= bytes &&
-         it->slots_at <= bytes && it->rows <= (bytes - it->rows_at) / sizeof(struct penstock_serve_row) && it->slots &&
-         !(it->slots & (it->slots - 1)) && it->slots <= (bytes - it->slots_at) / sizeof(uint32_t) &&
-         memchr(it->attribute, 0, sizeof it->attribute);
-}
-
-static const struct penstock_serve_image *map_image(void) {
+static bool map_image(void) {
   struct stat st;
   int fd = open_held(section->image_fd, section->image_ino, &st);
   if (fd < 0)
-    return NULL;
+    return false;
   long at = penstock_raw6(SYS_mmap, 0, st.st_size, PROT_READ, MAP_SHARED, fd, 0);
   PENSTOCK_RAW(close, fd, 0, 0, 0);
-  const struct penstock_serve_image *it = (const void *)at;
-  return at < 0 && at >= -4095 ? NULL : fits(it, (uint64_t)st.st_size) ? it : NULL;
+  return !(at < 0 && at >= -4095) && penstock_serve_open(&served, (const void *)at, (uint64_t)st.st_size) == 0;
 }
 
 static bool map_entries(void) {
@@ -558,43 +620,67 @@ static bool map_entries(void) {
   return good;
 }
 
-/* Asks for the root: is it, seen from here, what it was where the run started?  In another root, mount or user namespace
-   it is not. */
-static bool read_model(const struct penstock_serve_image *it) {
+/* Is it the namespace in which the run began? */
+static bool in_space(const char *path, uint64_t ino) {
+  struct stat st;
+  return penstock_raw6(SYS_newfstatat, AT_FDCWD, (long)path, (long)&st, 0, 0, 0) == 0 && st.st_ino == ino;
+}
+static bool in_same_spaces(void) {
+  return in_space("/proc/self/ns/mnt", section->mount_space) && in_space("/proc/self/ns/user", section->user_space);
+}
+
+/* Asks for the root: is it, seen from here, what it was where the run started?  In another root it is not. */
+static bool read_model(void) {
   char path[PENSTOCK_PREFIX_BYTES + 1] = "";
+  const struct penstock_serve_image *it = served.image;
   memcpy(path, section->root, section->root_size);
-  return penstock_raw6(SYS_statx, AT_FDCWD, (long)path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, (long)&model, 0) == 0 &&
-         makedev(model.stx_dev_major, model.stx_dev_minor) == it->dev && model.stx_ino == it->ino &&
-         model.stx_uid == it->uid && model.stx_gid == it->gid;
+  if (penstock_raw6(SYS_statx, AT_FDCWD, (long)path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, (long)&model, 0) != 0 ||
+      makedev(model.stx_dev_major, model.stx_dev_minor) != section->dev)
+    return false;
+  return !it || (it->dev == section->dev && model.stx_ino == it->ino && model.stx_uid == it->uid && model.stx_gid == it->gid);
+}
+
+/* What the process brings along that can write; whoever started it may have opened it where nobody saw it. */
+static void mark_brought(void) {
+  for (int fd = 0; fd < BROUGHT_MAX; fd++) {
+    long flags = PENSTOCK_RAW(fcntl, fd, F_GETFL, 0, 0);
+    if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && !(flags & O_PATH))
+      mark_descriptor(fd, false);
+  }
 }
 
 static void start(void) {
   section = penstock_control_section(penstock_here.control, penstock_here.control_bytes, PENSTOCK_SECTION_SERVE,
                                      PENSTOCK_SERVE_VERSION, sizeof *section);
   if (!section || section->root_size < 2 || section->root_size > PENSTOCK_PREFIX_BYTES || !penstock_here.usage ||
-      !(penstock_here.control->stages & PENSTOCK_STAGE_SERVE))
+      !(penstock_here.control->stages & PENSTOCK_STAGE_SERVE)) {
+    section = NULL;
     return;
-  const struct penstock_serve_image *it = map_image();
-  if (!it || !map_entries() || !read_model(it)) {
+  }
+  bool mapped = map_image() && map_entries(), same = in_same_spaces() && read_model();
+  if (mapped && same)
+    image = served.image;
+  else
     penstock_log("answers nothing from the catalog: ", "what the run holds for it cannot be opened here, or its tree is another here");
-    return;
-  }
-  rows = (const void *)((const uint8_t *)it + it->rows_at);
-  slots = (const void *)((const uint8_t *)it + it->slots_at);
-  image = it;
-  for (int fd = 0; fd < 3; fd++) {
-    long flags = PENSTOCK_RAW(fcntl, fd, F_GETFL, 0, 0);
-    if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && !(flags & O_PATH))
-      mark_descriptor(fd);
-  }
+  if (!same)
+    penstock_is_elsewhere();
+  mark_brought();
+}
+
+/* Made by clone, it may be in a namespace of its own. */
+static void child(void) {
+  if (section && !in_same_spaces())
+    penstock_is_elsewhere();
 }
 
 const struct penstock_stage penstock_serve_stage = {
   .name = "serve",
   .bit = PENSTOCK_STAGE_SERVE,
-  .under = PENSTOCK_UNDER_RECORD | PENSTOCK_UNDER_MOUNT,
+  .under = PENSTOCK_UNDER_RECORD | PENSTOCK_UNDER_MOUNT | PENSTOCK_UNDER_ANY,
   .paths = PENSTOCK_PATHS_ALL,
   .start = start,
   .before = before,
   .after = after,
+  .child = child,
+  .unseen = unseen,
 };

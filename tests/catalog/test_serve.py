@@ -4,6 +4,7 @@
 
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -175,6 +176,15 @@ def test_s06_negative_answers_only_where_every_name_is_known(
     assert ran.missing == 0
 
 
+# Where we stand then has a name of more than 1,024 bytes.
+LONG = "os.chdir(t); [(os.mkdir('d' * 250), os.chdir('d' * 250)) for i in range(6)]; "
+TRUNCATE = {"x86_64": "76", "aarch64": "45"}[platform.machine()]
+# No rule that forbids anything: but nobody can know that.
+SEAL = """os.chdir(os.path.dirname(p) + '/..'); import ctypes, struct; libc = ctypes.CDLL(None)
+    ok = ctypes.create_string_buffer(struct.pack('<HBBI', 6, 0, 0, 0x7fff0000))
+    rules = ctypes.create_string_buffer(struct.pack('<HxxxxxxQ', 1, ctypes.addressof(ok)))
+    assert not libc.prctl(38, 1, 0, 0, 0) and not libc.prctl(22, 2, rules, 0, 0)
+    """
 CHANGES = {
     "write": "open(p, 'a').write('more')",
     "truncate": "os.truncate(p, 1)",
@@ -190,6 +200,15 @@ CHANGES = {
     "descriptor": "f = os.open(p, os.O_RDONLY); os.fchmod(f, 0o604)",
     "folder above": "os.rename(os.path.dirname(p), os.path.dirname(p) + '2')",
     "folder's rights": "os.chmod(os.path.dirname(p), 0o700)",
+    "rename by folders": "d = os.open(os.path.dirname(p), os.O_RDONLY); os.chdir(t); os.rename(t + '/../tree/a/file1', 'file7', dst_dir_fd=d)",
+    "up from a link": "os.symlink(os.path.dirname(p) + '/c', t + '/deep'); os.unlink(t + '/deep/../file7')",
+    "by its descriptor's name": "f = os.open(p, os.O_RDONLY); open(f'/proc/self/fd/{f}', 'a').write('m')",
+    "rights by its descriptor's name": "f = os.open(p, os.O_RDONLY); os.chmod(f'/proc/self/fd/{f}', 0o604)",
+    "long name": LONG + "os.symlink(os.path.dirname(p), 'alias'); open('alias/file7', 'a').write('m')",
+    "long name, unlink": LONG + "os.symlink(os.path.dirname(p), 'alias'); os.unlink('alias/file7')",
+    "sealed": SEAL + "os.truncate('b/file7', 3)",
+    "sealed, open": SEAL + "os.write(os.open('b/file7', os.O_WRONLY | os.O_APPEND), b'more')",
+    "system call": "import ctypes; assert not ctypes.CDLL(None).syscall(TRUNCATE, os.fsencode(p), 3)",
 }
 SEEN = """
 p, t = sys.argv[1], sys.argv[2]
@@ -208,7 +227,8 @@ if not child:
     os.write(ready[1], b"x")
     os._exit(0)
 os.write(go[1], b"x")
-os.read(ready[0], 1)
+os.close(ready[1])
+assert os.read(ready[0], 1)
 print(json.dumps([before, look(), os.path.exists(os.path.dirname(p))]))
 os.waitpid(child, 0)
 """
@@ -221,7 +241,7 @@ def test_s01_a_change_by_another_process_is_seen_at_once(
     path, elsewhere = tree / "a/b/file7", fast / "elsewhere"
     elsewhere.mkdir()
     before = os.stat(path)
-    ran = python(env, cat, SEEN.replace("CHANGE", CHANGES[change]), path, elsewhere)
+    ran = python(env, cat, SEEN.replace("CHANGE", CHANGES[change].replace("TRUNCATE", TRUNCATE)), path, elsewhere)
     first, then, _ = json.loads(ran.out)
     assert first == [before.st_size, before.st_mode, before.st_nlink, before.st_mtime_ns, before.st_ctime_ns]
     assert ran.stats >= 1
@@ -231,6 +251,121 @@ def test_s01_a_change_by_another_process_is_seen_at_once(
     except OSError as error:
         assert then == error.errno
     assert change == "folder's rights" or then != first
+
+
+@pytest.fixture(scope="session")
+def nested(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("programs") / "nested"
+    source = Path(__file__).with_name("nested.c")
+    subprocess.run(["gcc", "-O1", "-Wall", "-Werror", source, "-o", made], check=True)
+    return made
+
+
+@pytest.mark.parametrize("way", ["handler", "vfork", "number"])
+def test_s01_a_change_where_no_stage_looks_ends_the_answers(
+    env: dict[str, str], cat: Path, tree: Path, fast: Path, nested: Path, way: str
+) -> None:
+    os.mkfifo(fast / "fifo")
+    ran = serve(env, cat, nested, way, tree / "a/file7", fast / "fifo")
+    assert ran.status == 0, ran.err
+    before, after = map(int, ran.out.split())
+    assert (before, ran.stats) == (700, 1)
+    assert after == os.path.getsize(tree / "a/file7") > before
+
+
+def test_s01_marks_that_fill_their_table_end_in_fewer_answers_never_in_wrong_ones(
+    env: dict[str, str], cat: Path, tree: Path
+) -> None:
+    """More folders change than there are bits; the names need not even be there."""
+    text = """
+def look(): return [os.lstat(it).st_size for it in paths]
+top = sys.argv[1]
+paths = [f"{top}/{folder}/file{i}" for folder in ("a", "a/b", "a b", "ab", ".dot") for i in range(40)]
+first = look()
+open(paths[47], "a").write("more")
+found = []
+for i in range(30):
+    for k in range(1000):
+        try: os.chmod(f"{top}/none{i}-{k}", 0)
+        except FileNotFoundError: pass
+    found.append(look()[47])
+print(json.dumps([first == look()[:47] + first[47:48] + look()[48:], look() == [os.stat(os.open(it, os.O_PATH)).st_size for it in paths], found]))
+"""
+    ran = python(env, cat, text, tree)
+    same, true, found = json.loads(ran.out)
+    assert same
+    assert true
+    assert found == [704] * 30
+    assert 199 <= ran.stats < 33 * 199  # one has another name besides
+    assert ran.passed > 200
+
+
+VIEWS = {
+    "setfsuid": "libc.setfsuid(61001)",
+    "setfsgid": "libc.setfsgid(61001)",
+    "chroot": "os.chroot('/')",
+    "unshare": "libc.unshare(0x10000000) and sys.exit(9)",
+    "unshare a mount namespace": "libc.unshare(0x20000) and sys.exit(9)",
+    "by number": "libc.syscall(NUMBER, 0x20000) and sys.exit(9)",
+}
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("view", VIEWS, ids=[it.replace(" ", "-") for it in VIEWS])
+def test_s03_another_view_is_not_answered(env: dict[str, str], cat: Path, tree: Path, view: str) -> None:
+    """Nor what such a process starts, where that sees the same; others are, until it changes something."""
+    text = """
+import ctypes, subprocess
+libc, p = ctypes.CDLL(None), sys.argv[1] + "/a/file"
+os.lstat(p + "1")
+child = os.fork()
+if not child:
+    VIEW
+    os.lstat(p + "2"), os.lstat(p + "3")
+    os.truncate(p + "4", 1)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print(json.dumps([os.lstat(p + "4").st_size, os.lstat(sys.argv[1] + "/a/b/file4").st_size]))
+"""
+    number = {"x86_64": "272", "aarch64": "97"}[platform.machine()]
+    if view.startswith("setfs"):
+        for folder in (tree, tree / "a"):
+            folder.chmod(0o777)
+        (tree / "a/file4").chmod(0o666)
+        settle(tree, 0.05)
+        build(tree, cat.with_name("open.cat"))
+        cat = cat.with_name("open.cat")
+    ran = python(env, cat, text.replace("VIEW", VIEWS[view].replace("NUMBER", number)), tree)
+    assert json.loads(ran.out) == [1, 400]
+    assert ran.stats == 1
+
+
+@pytest.mark.root
+def test_s03_a_program_in_another_namespace_is_not_answered(
+    env: dict[str, str], cat: Path, tree: Path
+) -> None:
+    ran = serve(env, cat, "unshare", "--mount", "find", tree / "a/file4", "-printf", "%s")
+    assert (ran.out, ran.served) == (b"400", 0)
+    ran = serve(env, cat, "find", tree / "a/file4", "-printf", "%s")
+    assert ran.out == b"400"
+    assert ran.stats > 0
+
+
+@pytest.mark.root
+def test_a_mount_ends_the_answers(env: dict[str, str], cat: Path, tree: Path) -> None:
+    """What lies below it is another file then."""
+    text = """
+import subprocess
+p = sys.argv[1] + "/a"
+assert os.path.exists(p + "/file1")
+subprocess.run(["mount", "-t", "tmpfs", "none", p], check=True)
+there = os.path.exists(p + "/file1")
+subprocess.run(["umount", p], check=True)
+print(json.dumps([there, os.path.exists(p + "/file1")]))
+"""
+    ran = python(env, cat, text, tree)
+    assert json.loads(ran.out) == [False, True]
+    assert ran.stats == 1
 
 
 def test_s01_only_the_folder_that_changed_is_given_up(env: dict[str, str], cat: Path, tree: Path) -> None:

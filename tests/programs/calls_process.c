@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Snippets of calls that make processes and programs, and that change where a process stands. */
 #include "calls.h"
+#include <sched.h>
+#include <sys/fsuid.h>
+#include <sys/mount.h>
 
 extern char **environ;
 enum { STATUS = 7 };
@@ -172,6 +175,19 @@ CASE2(chroot, ALONE | NOT_IN_VFORK) {
     _exit(chroot(here->folder) ? 1 : open("/file", O_RDONLY) < 0 ? 2 : STATUS);
   end_of(pid);
 }
+CASE(setns) { SAY(setns(-1, 0)); }
+CASE(unshare) {
+  SAY(unshare(CLONE_FILES));
+  SAY(unshare(-1));
+}
+CASE2(setfsuid, ALONE | NOT_IN_VFORK) { SAY(setfsuid((uid_t)-1)); }
+CASE2(setfsgid, ALONE | NOT_IN_VFORK) { SAY(setfsgid((gid_t)-1)); }
+CASE(mount) { SAY(mount("none", at("missing"), "none", 0, NULL)); }
+CASE(umount) { SAY(umount(at("missing"))); }
+CASE(umount2) { SAY(umount2(at("folder"), 0)); }
+CASE(move_mount) { SAY(move_mount(-1, "", -1, at("missing"), 0)); }
+extern int pivot_root(const char *, const char *);
+CASE(pivot_root) { SAY(pivot_root(at("missing"), at("missing"))); }
 CASE(prctl) {
   SAY(prctl(PR_GET_DUMPABLE));
   SAY(prctl(PR_GET_SECCOMP));

@@ -28,12 +28,12 @@ from penstock.catalog.build import each_folder
 from penstock.catalog.reader import COMPLETE, LEFT_OUT, MOVED, OTHER_MOUNT, UNREADABLE, Catalog
 from penstock.catalog.scanning import LAYOUTS, TICK_NS, is_local
 
-SECTION, VERSION, MAGIC = 3, 1, 0x3156525345534350
+SECTION, VERSION, MAGIC = 3, 2, 0x3156525345534350
 ROOT_MAX = 240
 THREADS = 16
 SAMPLES = 32
-_SECTION = struct.Struct("<IIIIQQQ240s")
-_IMAGE = struct.Struct("<QIIQQQIIIIQQIIQ32s")
+_SECTION = struct.Struct("<IIIIQQQQQ240s")
+_IMAGE = struct.Struct("<QIIQQQIIIIQQIIQ32sQ")
 _ROW = struct.Struct("<QQQQqqqqIIIIIIIIII")
 _NAMES = 1
 _LISTS, _OPEN = 1, 2
@@ -238,13 +238,14 @@ def prepare(file: str | os.PathLike[str], max_age_s: int = 0) -> Serving:
         MAGIC, VERSION, _LISTS * lists + _OPEN * _is_open_above(root),
         slots_at + 4 * len(slots), top.st_dev, top.st_ino, top.st_uid, top.st_gid,
         len(rows), len(slots), rows_at, slots_at, *kinds, max_age_s,
-        LAYOUTS.get(catalog.manifest.identity.type, "").encode(),
+        LAYOUTS.get(catalog.manifest.identity.type, "").encode(), 0,
     )  # fmt: skip
     gap = b"\0" * (slots_at - rows_at - len(rows) * _ROW.size)
     image = _sealed("penstock-serve", (head, *rows, gap, struct.pack(f"<{len(slots)}I", *slots)))
     segment = _segment(catalog)
     section = _SECTION.pack(
-        os.getpid(), image, segment, len(root), os.fstat(image).st_ino, os.fstat(segment).st_ino, top.st_dev, root
+        os.getpid(), image, segment, len(root), os.fstat(image).st_ino, os.fstat(segment).st_ino, top.st_dev,
+        *(os.stat(f"/proc/self/ns/{kind}").st_ino for kind in ("mnt", "user")), root,  # noqa: PTH116
     )  # fmt: skip
     return Serving(section, len(folders), len(rows))
 
