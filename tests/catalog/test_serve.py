@@ -241,7 +241,9 @@ def test_s01_a_change_by_another_process_is_seen_at_once(
     path, elsewhere = tree / "a/b/file7", fast / "elsewhere"
     elsewhere.mkdir()
     before = os.stat(path)
-    ran = python(env, cat, SEEN.replace("CHANGE", CHANGES[change].replace("TRUNCATE", TRUNCATE)), path, elsewhere)
+    ran = python(
+        env, cat, SEEN.replace("CHANGE", CHANGES[change].replace("TRUNCATE", TRUNCATE)), path, elsewhere
+    )
     first, then, _ = json.loads(ran.out)
     assert first == [before.st_size, before.st_mode, before.st_nlink, before.st_mtime_ns, before.st_ctime_ns]
     assert ran.stats >= 1
