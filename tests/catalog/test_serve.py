@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: E501, PTH116, PTH118, PTH208
+# ruff: noqa: E501, PTH116, PTH118, PTH202, PTH208
 """`penstock run --serve`: programs get from the catalog what they would get from the file system, or ask it."""
 
 import json
