@@ -104,6 +104,8 @@ int penstock_write_frames(struct penstock_watch *w, const struct penstock_wishes
     layouts = penstock_layouts_read(&picture, &mounts);
   penstock_placed_read(&placed, w, &picture, layouts);
   penstock_limited_read(&limited, w);
+  if (w->before)
+    penstock_limited_since(&limited, w->before);
   struct penstock_frame_facts facts = {
     .node = node,
     .time_ns = real_ns(),
@@ -114,7 +116,7 @@ int penstock_write_frames(struct penstock_watch *w, const struct penstock_wishes
     .mounts = &mounts,
     .layouts = layouts,
     .placed = &placed,
-    .limited = &limited,
+    .limited = w->agent || w->before ? &limited : NULL,
     .reason = reason,
   };
   penstock_frames_node(&p, &picture, &facts, only);
@@ -559,6 +561,11 @@ _Noreturn void penstock_agent_run(struct penstock_launch *l, struct penstock_wat
     penstock_helper_start(&l->helper, &l->wishes, l->board, &mask);
   else
     l->helper.alive = -1;
+  static struct penstock_limited before;
+  if (*l->site) {
+    penstock_limited_read(&before, w);
+    w->before = &before;
+  }
   pid_t child = start(l, &mask, &on_child, &began);
   if (child < 0) {
     sigprocmask(SIG_SETMASK, &mask, NULL);

@@ -50,7 +50,7 @@ static void limits_row(struct text *t, const struct penstock_plan_file *plan) {
 }
 
 static void question(struct text *t, const struct penstock_job *job, const struct penstock_wishes *wishes,
-                     const struct penstock_plan_file *plan) {
+                     const struct penstock_plan_file *plan, const char *within) {
   char hex[33];
   const char *name = getenv("SLURM_JOB_NAME");
   t->size = 0;
@@ -61,6 +61,8 @@ static void question(struct text *t, const struct penstock_job *job, const struc
   row(t, "job=%s", job->job);
   row(t, "run=%s", hex);
   row(t, "name=%s", name ? name : "");
+  if (within)
+    row(t, "within=%s", within);
   for (uint32_t i = 0; i < wishes->mount_count; i++)
     row(t, "mount%u=%s", (unsigned)i, wishes->mounts[i]);
   limits_row(t, plan);
@@ -159,10 +161,10 @@ bool penstock_ask_whom(char ret[108], const struct penstock_wishes *wishes) {
 }
 
 bool penstock_ask(const char *socket, const struct penstock_job *job, const struct penstock_wishes *wishes,
-                  const struct penstock_plan_file *plan, struct penstock_site_board *ret) {
+                  const struct penstock_plan_file *plan, const char *within, struct penstock_site_board *ret) {
   static struct text t;
   *ret = (struct penstock_site_board){.board = ""};
-  question(&t, job, wishes, plan);
+  question(&t, job, wishes, plan, within);
   if (t.full) {
     strcpy(ret->refused, "the limits by hand are too many for one question");
     return false;

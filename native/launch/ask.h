@@ -19,9 +19,10 @@ struct penstock_site_board {
 /* Does an agent listen here, by the looks of it? */
 bool penstock_ask_whom(char ret[108], const struct penstock_wishes *wishes);
 
-/* False: no agent, or it refused.  What the plan says of limits goes with the question: the agent adds them to its own. */
+/* False: no agent, or it refused.  What the plan says of limits goes with the question: the agent adds them to its own.
+   `within`: the board that a run around us has, or NULL: a nested run is of that job. */
 bool penstock_ask(const char *socket, const struct penstock_job *job, const struct penstock_wishes *wishes,
-                  const struct penstock_plan_file *plan, struct penstock_site_board *ret);
+                  const struct penstock_plan_file *plan, const char *within, struct penstock_site_board *ret);
 
 /* Tell it that all of a run is in the history: the agent then needs its board no longer for that. */
 void penstock_ask_recorded(const char *socket, const uint8_t run[16]);

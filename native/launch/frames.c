@@ -263,7 +263,7 @@ static uint32_t overflow(struct penstock_pack *p, const struct penstock_picture 
 }
 
 static void node(struct penstock_pack *p, const struct penstock_picture *picture,
-                 const struct penstock_frame_facts *facts, uint32_t run, uint32_t *numbered) {
+                 const struct penstock_frame_facts *facts, uint32_t run, bool only, uint32_t *numbered) {
   uint32_t processes = 0, files = 0, living = 0;
   for (uint32_t i = 0; i < picture->process_count; i++)
     if (picture->processes[i].run == run) {
@@ -291,7 +291,7 @@ static void node(struct penstock_pack *p, const struct penstock_picture *picture
   keys += partial(p, picture, facts, main_run, processes);
   keys += main_run ? overflow(p, picture, facts) : 0;
   keys += main_run && facts->placed ? penstock_placed_pack(p, facts->placed) : 0;
-  keys += main_run && facts->limited ? penstock_limited_pack(p, facts->limited) : 0;
+  keys += (main_run || only) && facts->limited ? penstock_limited_pack(p, facts->limited) : 0;
   close_map(p, map, keys);
 }
 
@@ -303,7 +303,7 @@ void penstock_frames_node(struct penstock_pack *p, const struct penstock_picture
     if (only && memcmp(only, picture->runs[run].id, 16) != 0)
       continue;
     size_t at = penstock_frame_open(p);
-    node(p, picture, facts, run, numbered);
+    node(p, picture, facts, run, only, numbered);
     penstock_frame_close(p, at, PENSTOCK_FRAME_NODE, picture->runs[run].id);
   }
   free(numbered);

@@ -17,7 +17,7 @@ struct penstock_frame_facts {
   const struct penstock_mounts *mounts;
   const struct penstock_blob *layouts; /* or NULL */
   const struct penstock_placed *placed; /* or NULL; told in the same frame as what was lost */
-  const struct penstock_limited *limited; /* or NULL; in the same frame too */
+  const struct penstock_limited *limited; /* or NULL; in the same frame too, or in that of the only run */
   const char *reason;     /* a word of runs/reasons.py that holds for all of it, or NULL */
 };
 

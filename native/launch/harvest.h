@@ -15,6 +15,8 @@
 #include "board/create.h"
 #include "launch/picture.h"
 
+struct penstock_limited;
+
 struct penstock_watch {
   char path[PATH_MAX - 64];
   int control, usage;           /* descriptors; -1 */
@@ -27,6 +29,7 @@ struct penstock_watch {
   /* As of the last look or harvest: */
   uint32_t used_chunks, dead_chunks, attached;
   uint64_t lost[PENSTOCK_LOST_MAX], damaged;
+  const struct penstock_limited *before; /* what limits had cost when our run began; NULL: the board was made for it */
 };
 
 /* Watch a board.  As `agent`: take its lock, or -EWOULDBLOCK.

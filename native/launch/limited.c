@@ -2,6 +2,8 @@
 /* See limited.h. */
 #include "launch/limited.h"
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include "board/holder.h"
 
 static uint64_t milli(uint64_t rate, bool bytes) {
@@ -20,6 +22,7 @@ static void read_one(struct penstock_limited *ret, const struct penstock_holder 
   if (!penstock_hold_asked(h, i, &asked) || (!c->name[i][0] && !asked.demand.delayed))
     return;
   struct penstock_limited_bucket *row = &ret->bucket[ret->count++];
+  row->place = i;
   memcpy(row->name, c->name[i], PENSTOCK_LIMIT_NAME_BYTES);
   row->name[PENSTOCK_LIMIT_NAME_BYTES] = 0;
   row->bytes = c->rules[c->rules_gen & 1].bytes >> i & 1;
@@ -32,13 +35,64 @@ static void read_one(struct penstock_limited *ret, const struct penstock_holder 
   row->longest_ns = bounded(asked.longest_ns);
 }
 
-void penstock_limited_read(struct penstock_limited *ret, const struct penstock_watch *w) {
+static void read_all(struct penstock_limited *ret, const struct penstock_board *board) {
   struct penstock_holder h;
-  ret->count = 0;
-  if (!w->agent || penstock_hold_board(&h, &w->board) || !h.limits->rules_gen)
+  if (penstock_hold_board(&h, board) || !h.limits->rules_gen)
     return;
   for (unsigned i = 0; i < PENSTOCK_BUCKETS_MAX; i++)
     read_one(ret, &h, i);
+}
+
+/* The board of another: its control is mapped for reading alone. */
+static void read_others(struct penstock_limited *ret, const struct penstock_watch *w) {
+  struct stat st;
+  if (fstat(w->control, &st) || st.st_size < (off_t)w->head.control_bytes)
+    return;
+  void *map = mmap(NULL, w->head.control_bytes, PROT_READ, MAP_SHARED, w->control, 0);
+  if (map == MAP_FAILED)
+    return;
+  read_all(ret, &(struct penstock_board){.control = map, .control_bytes = w->head.control_bytes, .usage = w->usage});
+  munmap(map, w->head.control_bytes);
+}
+
+void penstock_limited_read(struct penstock_limited *ret, const struct penstock_watch *w) {
+  ret->count = 0;
+  if (w->agent)
+    read_all(ret, &w->board);
+  else
+    read_others(ret, w);
+}
+
+static const struct penstock_limited_bucket *at_place(const struct penstock_limited *limited, uint32_t place) {
+  for (uint32_t i = 0; i < limited->count; i++)
+    if (limited->bucket[i].place == place)
+      return &limited->bucket[i];
+  return NULL;
+}
+
+static uint64_t less(uint64_t now, uint64_t before) { return now > before ? now - before : 0; }
+
+static void take_off(struct penstock_limited_bucket *row, const struct penstock_limited_bucket *before) {
+  row->units = less(row->units, before->units);
+  row->delayed = less(row->delayed, before->delayed);
+  row->waited_ns = less(row->waited_ns, before->waited_ns);
+  row->longest_ns = row->longest_ns > before->longest_ns ? row->longest_ns : 0;
+  if (!row->name[0])
+    memcpy(row->name, before->name, sizeof row->name);
+}
+
+void penstock_limited_since(struct penstock_limited *limited, const struct penstock_limited *before) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < limited->count; i++) {
+    struct penstock_limited_bucket row = limited->bucket[i];
+    const struct penstock_limited_bucket *then = at_place(before, row.place);
+    bool lifted = !row.name[0];
+    if (then)
+      take_off(&row, then);
+    if (!lifted || row.delayed || row.units)
+      limited->bucket[kept++] = row;
+  }
+  limited->count = kept;
 }
 
 uint32_t penstock_limited_pack(struct penstock_pack *p, const struct penstock_limited *limited) {

@@ -208,22 +208,54 @@ static int take_board(struct penstock_launch *l, struct penstock_watch *w, const
 
 /* The job's board from this node's agent: we are one of its runs, and keep our own record if we are the first. */
 static int ask_agent(struct penstock_launch *l, struct penstock_watch *w, const struct penstock_plan_file *plan,
-                     bool *first) {
+                     const char *within, bool *first) {
   char socket[108];
   struct penstock_site_board asked;
   if (!penstock_ask_whom(socket, &l->wishes))
     return -ENOENT;
-  if (!penstock_ask(socket, &l->job, &l->wishes, plan, &asked)) {
+  bool given = penstock_ask(socket, &l->job, &l->wishes, plan, within, &asked);
+  if (!given && !within)
     penstock_note(&l->wishes, "the agent at %s gave no board (%s); this runs on one of its own", socket,
                   *asked.refused ? asked.refused : "it does not answer");
+  if (!given || (within && strcmp(asked.board, within) != 0))
     return -ENOENT;
-  }
   snprintf(l->board, sizeof l->board, "%s", asked.board);
   *first = asked.first;
   int error = penstock_watch_open(w, l->board, false);
   l->nested = !error;
   strcpy(l->site, error ? "" : socket);
   return error;
+}
+
+static uint32_t limit_parts(const struct penstock_plan_file *plan) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < plan->part_count; i++)
+    count += plan->parts[i].kind == PENSTOCK_PLAN_LIMITS;
+  return count;
+}
+
+/* On the board of a run around us.  Limits of our own hold beside that one's if the board is a node's agent's, who alone
+   can add them; else there is no way to hold them, and a run that asked for them by its command does not begin. */
+static int join_outer(struct penstock_launch *l, struct penstock_watch *w, const struct penstock_plan_file *plan,
+                      const char *served, bool asked) {
+  bool first;
+  uint32_t limits = limit_parts(plan);
+  l->nested = true;
+  strcpy(l->board, served);
+  if (limits && ask_agent(l, w, plan, served, &first) == 0)
+    limits = 0;
+  else if (limits && asked) {
+    dprintf(2, "%s: --limit cannot hold here: this is within a penstock run whose limits are set already; give that one "
+               "both, or start an agent on this node (penstock agent)\n", l->launcher);
+    _exit(2);
+  } else {
+    int error = penstock_watch_open(w, served, false);
+    if (error)
+      return error;
+  }
+  if (plan->part_count > limit_parts(plan) || limits)
+    dprintf(2, "%s: this runs on the board of a run around it, whose plan holds; its own is left out\n", l->launcher);
+  return 0;
 }
 
 /* Where the board is or should be: 0, or -errno when there is no place for one. */
@@ -296,15 +328,10 @@ int main(int argc, char **argv) {
   struct penstock_plan_file plan = {0};
   read_plan(&l, o.plan, &plan);
   hold_served(&l, &plan);
-  if (in_run) {
-    l.nested = true;
-    strcpy(l.board, served);
-    error = penstock_watch_open(&w, served, false);
-    if (!error && plan.part_count)
-      dprintf(2, "%s: this runs on the board of a run around it, whose limits hold; its own are left out\n", l.launcher);
-  }
+  if (in_run)
+    error = join_outer(&l, &w, &plan, served, o.is_run && o.plan != getenv("PENSTOCK_PLAN"));
   if (error && !in_run)
-    error = ask_agent(&l, &w, &plan, &first);
+    error = ask_agent(&l, &w, &plan, NULL, &first);
   if (error) {
     error = choose_board(&l);
     if (!error)

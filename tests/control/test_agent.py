@@ -2,16 +2,22 @@
 """A controller, agents and jobs, all real, on this machine: limits hold, are shown, and survive who is killed."""
 
 import contextlib
+import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import launching
 import pytest
 from launching import PENSTOCK, log, runs, until
-from plane import Process, Site, settings
+from plane import POLICY, Process, Site, settings
 from plane_jobs import asked, rate, row, start
+
+from penstock.control import local
 
 
 @pytest.fixture
@@ -41,6 +47,74 @@ def test_a_job_started_by_penstock_run_is_under_the_sites_limit(site: Site) -> N
     assert run.nodes
 
 
+# So many calls, then nothing until its input ends.
+COUNTED = """
+import os, sys
+for _ in range(int(sys.argv[1])):
+    os.access("/tmp/penstock-no-such-name", os.F_OK)
+print("done", flush=True)
+sys.stdin.read()
+os._exit(0)  # without the calls of Python's own end
+"""
+
+
+def counted(site: Site, calls: int) -> subprocess.Popen[str]:
+    """A run in job 4711 that has made its calls and still lives."""
+    env = site.env("home") | {"PENSTOCK_AGENT_SOCKET": str(site.socket("n1")), "SLURM_JOB_ID": "4711"}
+    command = [str(PENSTOCK), "run", "--", sys.executable, "-c", COUNTED, str(calls)]
+    job = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert job.stdout is not None
+    assert job.stdout.readline() == "done\n"
+    return job
+
+
+def settled(site: Site) -> dict[str, Any]:
+    """What status says once it has seen all that was done."""
+    seen: list[Any] = [None]
+
+    def same() -> Any:
+        time.sleep(0.2)
+        seen.append(row(site, "n1", "4711"))
+        return seen[-1] is not None and seen[-1]["asked_in_all"] == (seen[-2] or {}).get("asked_in_all")
+
+    until(same, "the agent has seen all calls")
+    return dict(seen[-1])
+
+
+def reported(site: Site, place: int) -> dict[str, Any]:
+    """What the record of a run says of the site's limit; 0: the first of job 4711."""
+    env = site.env("home")
+    run = launching.runs(env)[place].id.hex()
+    done = launching.call(PENSTOCK, "report", run, "--json", env=env)
+    assert done.returncode == 0, done.stderr
+    [limit] = json.loads(done.stdout)["limits"]
+    return dict(limit)
+
+
+def test_status_and_report_agree_on_what_a_limit_cost(tmp_path: Path) -> None:
+    """The board is the job's: a run tells what came while it ran."""
+    with Site(tmp_path, POLICY.replace("1k/s", "200/s")) as site:
+        site.start_controller()
+        site.start_agent("n1")
+        first = counted(site, 150)
+        alone = settled(site)
+        second = counted(site, 50)
+        both = settled(site)
+        second.communicate(timeout=60)
+        first.communicate(timeout=60)
+        of_both, of_second = reported(site, 0), reported(site, 1)
+
+    assert alone["delayed"] >= 100
+    assert both["delayed"] > alone["delayed"]
+    assert (of_both["limit"], of_both["rate"]) == ("all metadata", pytest.approx(200, rel=0.5))
+    assert of_both["delayed"] == both["delayed"]
+    assert of_both["asked"] >= 200
+    assert of_both["waited_s"] == pytest.approx(both["waited_s"], abs=0.01)
+    assert of_second["delayed"] == both["delayed"] - alone["delayed"]
+    assert of_second["waited_s"] == pytest.approx(both["waited_s"] - alone["waited_s"], abs=0.01)
+    assert 50 <= of_second["asked"] < of_both["asked"]
+
+
 def test_a_limit_by_hand_tightens_and_ends_with_its_run(site: Site) -> None:
     site.start_agent("n1")
     by_hand = start(site, "n1", "1", "--limit", "metadata=100/s")
@@ -55,6 +129,33 @@ def test_a_limit_by_hand_tightens_and_ends_with_its_run(site: Site) -> None:
 
     assert slow < 140
     assert quick > 700
+
+
+@pytest.mark.parametrize("scheduler", [True, False])
+def test_a_run_within_a_run_is_under_both_limits(site: Site, scheduler: bool) -> None:
+    """The inner one's holds as long as it runs, beside the outer one's and the site's."""
+    site.start_agent("n1")
+    env = site.env("home") | {"PENSTOCK_AGENT_SOCKET": str(site.socket("n1"))}
+    if scheduler:
+        env["SLURM_JOB_ID"] = "1"
+    inner = [str(PENSTOCK), "run", "--limit", "open=90/s", "--", "sh", "-c", "read line"]
+    command = [str(PENSTOCK), "run", "--limit", "metadata=100/s", "--", "sh", "-c", '"$@"; read line', "sh"]
+    job = subprocess.Popen([*command, *inner], env=env, stdin=subprocess.PIPE, text=True, bufsize=1)
+    assert job.stdin is not None
+
+    def rates() -> dict[str, float]:
+        jobs = json.loads(local.ask(str(site.socket("n1")), op="status")["json"])["jobs"]
+        assert len(jobs) <= 1
+        return {r["limit"]: round(r["rate"]) for j in jobs for r in j["rows"] if "hand" in r["limit"]}
+
+    until(lambda: rates() == {"metadata by hand": 100, "open by hand": 90}, "both hold")
+    job.stdin.write("\n")
+    until(lambda: rates() == {"metadata by hand": 100}, "the inner one's is gone, the outer one's holds")
+    job.communicate("\n", timeout=60)
+
+    assert job.returncode == 0
+    assert log(env) == []
+    assert len(runs(env)) == 2
 
 
 def test_release_lets_go_at_once_and_undo_holds_again(site: Site) -> None:

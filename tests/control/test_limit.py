@@ -116,11 +116,23 @@ def test_no_descriptor_of_ours_is_left_in_the_program(env: dict[str, str]) -> No
     assert json.loads(done.stdout) == [0, 1, 2, 3]  # 3: of listdir itself
 
 
-def test_a_run_within_a_run_says_whose_limits_hold(env: dict[str, str]) -> None:
-    inner = [PENSTOCK, "run", "--limit", "metadata=3/s", "--", "true"]
+def test_a_run_within_a_run_cannot_have_limits_of_its_own_without_an_agent(env: dict[str, str]) -> None:
+    """It is told before anything starts, not run with less than was asked for."""
+    inner = [PENSTOCK, "run", "--limit", "metadata=3/s", "--", "echo", "ran"]
     done = launching.call(PENSTOCK, "run", "--", *inner, env=env)
-    assert done.returncode == 0
-    assert b"this runs on the board of a run around it, whose limits hold" in done.stderr
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"penstock run: --limit cannot hold here: ")
+
+
+def test_a_run_within_a_run_goes_on_where_the_plan_is_the_outer_one(
+    env: dict[str, str], tmp_path: Path
+) -> None:
+    """A job's plan, in the environment of all that the job starts."""
+    plan = tmp_path / "job.plan"
+    made = launching.call(PENSTOCK, "run", "--limit", "metadata=5k/s", "--plan-file", plan, env=env)
+    inner = [PENSTOCK, "run", "--", "echo", "ran"]
+    done = launching.call(PENSTOCK_RUN, *inner, env={**env, "PENSTOCK_PLAN": str(plan)})
+    assert (made.returncode, done.returncode, done.stdout) == (0, 0, b"ran\n")
 
 
 def test_help_shows_an_example() -> None:

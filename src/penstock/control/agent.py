@@ -445,11 +445,16 @@ class Agent:
         here.board.last_alive_s = time.monotonic()
         return {"board": str(here.board.path), "first": "1" if first else "0", "job": about.job}
 
+    def _around(self, peer: local.Peer, within: str, who: identity.Identity) -> JobHere | None:
+        """The job whose board a nested run names, where no scheduler says which one it is in."""
+        of_user = [here for (uid, _), here in self.jobs.items() if uid == peer.uid and not who.verified]
+        return next((here for here in of_user if str(here.board.path) == within), None)
+
     def _job_of(self, peer: local.Peer, asked: dict[str, str]) -> JobHere:
         verified = {h.job.id: uid for (uid, _), h in self.jobs.items() if h.board.about.verified}
         claimed = asked.get("job", "")
         who = identity.decide(claimed, identity.cgroup_of(peer.pid), peer.uid, verified)
-        here = self.jobs.get((peer.uid, who.job))
+        here = self.jobs.get((peer.uid, who.job)) or self._around(peer, asked.get("within", ""), who)
         if here is not None:
             return here
         run = asked.get("run", "")

@@ -39,9 +39,9 @@ def _cost(limit: record.Limit) -> str:
     if not limit.delayed:
         return f"nobody {'would have ' if limit.shadow else ''}waited, {of}"
     calls = f"{limit.delayed:,} call{'s' * (limit.delayed != 1)}"
-    took = (
-        f"{units.show_duration(limit.waited_ns)} in all, the longest {units.show_duration(limit.longest_ns)}"
-    )
+    took = f"{units.show_duration(limit.waited_ns)} in all"
+    if limit.longest_ns:  # 0: there was a longer one before the run began
+        took += f", the longest {units.show_duration(limit.longest_ns)}"
     if limit.shadow:
         return f"{calls} would have waited, {took} late; {of}"
     return f"{calls} waited, {took}; {of}"
@@ -64,7 +64,7 @@ def document(limits: Sequence[record.Limit]) -> list[dict[str, Any]]:
             "asked": limit.units if limit.bytes else limit.units / CALL_UNITS,
             "delayed": limit.delayed,
             "waited_s": limit.waited_ns / 1e9,
-            "longest_s": limit.longest_ns / 1e9,
+            "longest_s": limit.longest_ns / 1e9 if limit.longest_ns or not limit.delayed else None,
         }
         for limit in limits
     ]
