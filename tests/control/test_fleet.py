@@ -58,6 +58,29 @@ def test_grants_come_back_in_the_order_of_each_members_rows() -> None:
     assert sum(got["a"]) + sum(got["b"]) <= 1000 * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("change", ["fewer rows", "gone", "another policy"])
+def test_who_asks_between_a_change_and_the_next_cycle_is_answered(change: str) -> None:
+    """People ask at any moment; rows and columns of one answer are of one moment."""
+    fleet = Fleet(SITE)
+    a, b = member(fleet, "a", ["1", "2"]), member(fleet, "b", ["2"])
+    report(fleet, a, [10, 20], [1, 1], 1.0)
+    report(fleet, b, [500], [3], 1.0)
+    fleet.cycle(1.0, 1.0)
+    assert [row[:3] for row in fleet.sums()] == [(0, 0, 1), (1, 0, 2)]
+    if change == "fewer rows":
+        member(fleet, "a", ["1"])
+    elif change == "gone":
+        fleet.drop(a)
+    else:
+        fleet.set_policy(Policy(lease_s=2.0), 2)
+
+    assert len(fleet.sums()) == {"fewer rows": 2, "gone": 1, "another policy": 0}[change]
+    assert len(fleet.above()[0]) == len(fleet.sums())
+    fleet.note_held(5.0)
+    if change == "gone":
+        assert fleet.sums()[0][3] == 500
+
+
 def test_a_member_silent_for_a_lease_leaves_its_share_and_comes_back() -> None:
     """C02, C09: what a lost node had is given to others after its lease, by the controller's own clock."""
     fleet = Fleet(SITE)

@@ -218,13 +218,18 @@ class Fleet:
         )
         self._dirty = False
 
+    def _arranged(self) -> Rows:
+        """The rows as they stand: a member that told others since has other columns too."""
+        if self._dirty:
+            self._arrange()
+        return self._rows
+
     def observe(self, now_s: float) -> tuple[Rows, list[tuple[Member, str]]]:
         """The rows of those heard within a lease, with their columns; and whose were absurd."""
         for member in self.members.values():
             if not member.stale and now_s - member.heard_s > self.policy.lease_s:
                 member.stale, self._dirty = True, True
-        if self._dirty:
-            self._arrange()
+        self._arranged()
         asked = np.frombuffer(b"".join([m.asked for m in self._order]))
         waiting = np.frombuffer(b"".join([m.waiting for m in self._order]))
         refused = []
@@ -267,7 +272,7 @@ class Fleet:
 
     def note_held(self, time_s: float) -> None:
         """Since when each job is held back; once a second is enough."""
-        rows = self._rows
+        rows = self._arranged()
         if not len(rows.job):
             self.held_since.clear()
             return
@@ -296,7 +301,7 @@ class Fleet:
 
     def sums(self) -> list[tuple[int, int, int, float, float, float, float]]:
         """(job, limit, nodes, asked, grant, waiting, waited) for every pair that there is."""
-        rows = self._rows
+        rows = self._arranged()
         if not len(rows.job):
             return []
         columns = [self._column(name) for name in ("asked", "grant", "waiting", "waited")]
@@ -314,7 +319,7 @@ class Fleet:
     def above(self) -> tuple[list[tuple[int, int]], list[Floats]]:
         """For an aggregator: each (limit, job) but of limits of each node, and its sums: asked, waiting, waited."""
         width = max(1, len(self.policy.limits))
-        rows = self._rows
+        rows = self._arranged()
         of_node = np.array([*(limit.per == "node" for limit in self.policy.limits), True])
         good = ~of_node[rows.limit]
         key, inverse = np.unique(rows.job[good] * width + rows.limit[good], return_inverse=True)
