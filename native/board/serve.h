@@ -80,6 +80,9 @@ enum penstock_serve_count {
   PENSTOCK_SERVE_COUNTS = 8,
 };
 
+/* What a record calls these counts. */
+#define PENSTOCK_SERVE_COUNT_NAMES {"stat", "access", "readlink", "layout", "missing", "passed", "marks", "listings"}
+
 struct penstock_serve_usage {
   uint64_t count[PENSTOCK_SERVE_COUNTS];
   uint64_t all; /* not 0: nothing is answered any more */

@@ -106,6 +106,8 @@ int penstock_write_frames(struct penstock_watch *w, const struct penstock_wishes
   penstock_limited_read(&limited, w);
   if (w->before)
     penstock_limited_since(&limited, w->before);
+  struct penstock_served served;
+  penstock_served_read(&served, w);
   struct penstock_frame_facts facts = {
     .node = node,
     .time_ns = real_ns(),
@@ -117,6 +119,7 @@ int penstock_write_frames(struct penstock_watch *w, const struct penstock_wishes
     .layouts = layouts,
     .placed = &placed,
     .limited = w->agent || w->before ? &limited : NULL,
+    .served = &served,
     .reason = reason,
   };
   penstock_frames_node(&p, &picture, &facts, only);
@@ -424,19 +427,18 @@ static void close_promises(const struct penstock_launch *l, const struct penstoc
 }
 
 /* What never reached the file system's servers, in one line. */
-static void say_served(const struct penstock_launch *l, const struct penstock_watch *w) {
-  struct penstock_serve_usage u;
-  if (!l->serve.root_size || pread(w->usage, &u, sizeof u, PENSTOCK_SERVE_USAGE_OFFSET) != (ssize_t)sizeof u)
+static void say_served(const struct penstock_watch *w) {
+  struct penstock_served s;
+  penstock_served_read(&s, w);
+  if (!s.any)
     return;
-  uint64_t all = 0;
-  for (int i = 0; i <= PENSTOCK_SERVE_MISSING; i++)
-    all += u.count[i];
   dprintf(2, "penstock: %llu calls were answered from the catalog (stat %llu, access %llu, readlink %llu, layout %llu, "
-             "missing %llu), %llu below it went on\n",
-          (unsigned long long)all, (unsigned long long)u.count[PENSTOCK_SERVE_STAT],
-          (unsigned long long)u.count[PENSTOCK_SERVE_ACCESS], (unsigned long long)u.count[PENSTOCK_SERVE_READLINK],
-          (unsigned long long)u.count[PENSTOCK_SERVE_LAYOUT], (unsigned long long)u.count[PENSTOCK_SERVE_MISSING],
-          (unsigned long long)u.count[PENSTOCK_SERVE_PASSED]);
+             "missing %llu) and %llu listings, %llu below it went on%s\n",
+          (unsigned long long)penstock_served_calls(&s), (unsigned long long)s.count[PENSTOCK_SERVE_STAT],
+          (unsigned long long)s.count[PENSTOCK_SERVE_ACCESS], (unsigned long long)s.count[PENSTOCK_SERVE_READLINK],
+          (unsigned long long)s.count[PENSTOCK_SERVE_LAYOUT], (unsigned long long)s.count[PENSTOCK_SERVE_MISSING],
+          (unsigned long long)s.count[PENSTOCK_SERVE_LISTED], (unsigned long long)s.count[PENSTOCK_SERVE_PASSED],
+          s.ended ? "; answers ended with a change of which nobody could tell where it was" : "");
 }
 
 /* Write what holds at the end, and put the board away unless that failed. */
@@ -589,7 +591,7 @@ _Noreturn void penstock_agent_run(struct penstock_launch *l, struct penstock_wat
   }
   uint32_t living = wait_for_others(l, w, status);
   if (l->verbose)
-    say_served(l, w);
+    say_served(w);
   bool more_to_come = living || ranks_missing(l, w);
   int error;
   if (more_to_come) {

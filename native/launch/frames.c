@@ -292,6 +292,7 @@ static void node(struct penstock_pack *p, const struct penstock_picture *picture
   keys += main_run ? overflow(p, picture, facts) : 0;
   keys += main_run && facts->placed ? penstock_placed_pack(p, facts->placed) : 0;
   keys += (main_run || only) && facts->limited ? penstock_limited_pack(p, facts->limited) : 0;
+  keys += main_run && facts->served ? penstock_served_pack(p, facts->served) : 0;
   close_map(p, map, keys);
 }
 

@@ -5,6 +5,7 @@
 #include "launch/placed.h"
 #include "launch/places.h"
 #include "launch/segment.h"
+#include "launch/served.h"
 
 /* What a harvest knows besides the picture. */
 struct penstock_frame_facts {
@@ -18,6 +19,7 @@ struct penstock_frame_facts {
   const struct penstock_blob *layouts; /* or NULL */
   const struct penstock_placed *placed; /* or NULL; told in the same frame as what was lost */
   const struct penstock_limited *limited; /* or NULL; in the same frame too, or in that of the only run */
+  const struct penstock_served *served; /* or NULL; in the same frame too */
   const char *reason;     /* a word of runs/reasons.py that holds for all of it, or NULL */
 };
 

@@ -16,10 +16,11 @@ import pytest
 
 from penstock.catalog import serving
 from penstock.catalog.build import build
+from penstock.report import served
 from tests.catalog.conftest import PENSTOCK, plant
 
 SAID = re.compile(
-    r"(\d+) calls were answered from the catalog \(stat (\d+), .*missing (\d+)\), (\d+) below it"
+    r"(\d+) calls were answered from the catalog \(stat (\d+), .*missing (\d+)\) and (\d+) listings?, (\d+) below it"
 )
 
 
@@ -37,7 +38,8 @@ class Ran:
     def __init__(self, done: "subprocess.CompletedProcess[bytes]") -> None:
         self.out, self.err, self.status = done.stdout, done.stderr.decode(errors="replace"), done.returncode
         said = SAID.search(self.err)
-        self.served, self.stats, self.missing, self.passed = map(int, said.groups()) if said else (0, 0, 0, 0)
+        counts = map(int, said.groups()) if said else [0] * 5
+        self.served, self.stats, self.missing, self.listings, self.passed = counts
 
 
 def serve(
@@ -582,6 +584,49 @@ for i in range(10):
         ran = serve(env, fast / "set.cat", *words)
         assert (ran.out, ran.status) == (bare.stdout, bare.returncode), words
         assert ran.served > 10
+
+
+# ---- what is said of it ----
+
+
+def test_the_record_says_what_was_served(env: dict[str, str], cat: Path, tree: Path) -> None:
+    text = """
+for i in range(3): os.lstat(sys.argv[1] + "/a/file1")
+os.path.exists(sys.argv[1] + "/a/none"), os.stat(sys.argv[1] + "/hard"), os.access(sys.argv[1] + "/a", os.R_OK)
+"""
+    ran = python(env, cat, text, tree)
+    assert (ran.stats, ran.missing, ran.passed) == (3, 1, 1)
+
+    def report(*words: str) -> str:
+        done = subprocess.run(
+            [PENSTOCK, "report", *words], env=env, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    assert json.loads(report("--json"))["served"] == {"stat": 3, "access": 1, "missing": 1, "passed": 1}
+    assert (
+        "served    5 calls answered from the catalog: 3 stat, 1 access, 1 of names that are not there\n"
+        "          1 more below its root went to the file system\n"
+    ) in report()
+
+
+def test_the_record_says_when_answers_ended(env: dict[str, str], cat: Path, tree: Path, nested: Path) -> None:
+    ran = serve(env, cat, nested, "number", tree / "a/file7", "-")
+    assert "; answers ended with a change" in ran.err
+    done = subprocess.run([PENSTOCK, "report"], env=env, capture_output=True, text=True, check=True)
+    assert "answers ended with a change of which nobody could tell where it was\n" in done.stdout
+
+
+def test_what_was_served_in_words() -> None:
+    assert served.lines({}) == []
+    assert served.lines({"stat": 1, "listings": 1200, "marks": 7}) == [
+        "1 call answered from the catalog: 1 stat",
+        "1,200 folders listed from it",
+    ]
+    assert served.lines({"passed": 3}) == [
+        "0 calls answered from the catalog",
+        "3 more below its root went to the file system",
+    ]
 
 
 # ---- deciding ----

@@ -3,7 +3,7 @@
 
 from penstock.base import units
 from penstock.base.text import cut, visible
-from penstock.report import limited, placed
+from penstock.report import limited, placed, served
 from penstock.report.facts import Facts, Side, Use, small_classes
 from penstock.report.remarks import remarks
 from penstock.runs import query, reasons, record
@@ -44,6 +44,7 @@ def screen(facts: Facts, top: int, small_bytes: int, width: int = 80) -> list[st
         _files(facts, top, width),
         _targets(facts, width),
         [f"{'placed' if i == 0 else '':<10}{line}" for i, line in enumerate(placed.lines(facts.run.placed))],
+        [f"{'served' if i == 0 else '':<10}{line}" for i, line in enumerate(served.lines(facts.run.served))],
         [f"{'limits' if i == 0 else '':<10}{line}" for i, line in enumerate(limited.lines(facts.run.limits))],
         [f"! {sentence}" for sentence in remarks(facts, small_bytes)],
     ]

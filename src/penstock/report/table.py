@@ -185,6 +185,7 @@ def document(facts: Facts, small_bytes: int = 10240) -> dict[str, Any]:
         "operations": [_operation(op) for op in facts.operations],
         "targets": [_target(target) for target in facts.targets],
         "placed": facts.run.placed or None,
+        "served": facts.run.served or None,
         "limits": limited.document(facts.run.limits),
         "files": list(rows(facts)),
     }

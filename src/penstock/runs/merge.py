@@ -89,6 +89,15 @@ class Run:
         return total
 
     @property
+    def served(self) -> dict[str, int]:
+        """What was answered from a catalog, over all nodes; empty: nothing was to be."""
+        total: dict[str, int] = {}
+        for node in self.nodes:
+            for name, count in node.served.items():
+                total[name] = total.get(name, 0) + count
+        return total
+
+    @property
     def limits(self) -> list[record.Limit]:
         """What each limit cost over all nodes; its rate is that of all of them."""
         total: dict[tuple[str, bool, bool], record.Limit] = {}

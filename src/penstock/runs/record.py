@@ -191,6 +191,8 @@ class Node(msgspec.Struct, frozen=True):
     # Of a plan of placement, by board.PLACED; also `plan_ns` (which plan), `left_out`, `checked`, `as_planned`.
     placed: dict[str, int] = msgspec.field(name="plc", default_factory=dict)
     limits: list[Limit] = msgspec.field(name="lim", default_factory=list)
+    # Answered from a catalog: by native/board/serve.h's names; `ended`: 1 when answers ended before the run did.
+    served: dict[str, int] = msgspec.field(name="srv", default_factory=dict)
 
 
 class End(msgspec.Struct, frozen=True):
