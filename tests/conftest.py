@@ -22,6 +22,9 @@ import pytest
 from penstock.targets.lustre import job_rows
 from penstock.testbed import emulated
 
+# Other tests' file systems come and go: a run has those under control that its test names.
+os.environ.setdefault("PENSTOCK_RUN_DETECT", "none")
+
 # A busy machine is no mistake of a property's.  In CI the same commit draws the same examples; at a desk new ones.
 hypothesis.settings.register_profile("tests", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("tests")

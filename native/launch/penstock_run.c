@@ -18,6 +18,7 @@
 #include <unistd.h>
 #include "launch/agent.h"
 #include "launch/placed.h"
+#include "launch/places.h"
 #include "launch/plan.h"
 #include "launch/ask.h"
 #include "launch/program.h"
@@ -165,6 +166,36 @@ static uint32_t rules(const struct penstock_wishes *w, const struct penstock_pla
       count++;
   }
   return count + penstock_placed_rules(ret + count, PENSTOCK_PREFIXES_MAX - count, file->parts, file->part_count);
+}
+
+static bool is_named(const struct penstock_wishes *w, const char *point) {
+  for (uint32_t i = 0; i < w->mount_count; i++)
+    if (strcmp(w->mounts[i], point) == 0)
+      return true;
+  return false;
+}
+
+/* Is a word one of a list's, between colons? */
+static bool is_among(const char *list, const char *word) {
+  size_t size = strlen(word);
+  for (const char *at = list; *at; at += strcspn(at, ":"), at += *at != 0)
+    if (strcspn(at, ":") == size && memcmp(at, word, size) == 0)
+      return true;
+  return false;
+}
+
+/* Mounts of parallel file systems are under control as if they had been named. */
+static void detect_mounts(struct penstock_wishes *w) {
+  struct penstock_mounts here;
+  if (!*w->detect)
+    return;
+  penstock_mounts_read(&here);
+  for (size_t i = 0; i < here.count && w->mount_count < PENSTOCK_MOUNTS_MAX; i++) {
+    const struct penstock_mount *m = &here.mount[i];
+    if (is_among(w->detect, m->type) && strlen(m->point) < sizeof w->mounts[0] && !is_named(w, m->point))
+      strcpy(w->mounts[w->mount_count++], m->point);
+  }
+  penstock_mounts_free(&here);
 }
 
 /* What to type so that all ranks are seen: the launcher's own command with penstock-run ahead of the program. */
@@ -325,6 +356,8 @@ int main(int argc, char **argv) {
   }
   int error = -ENOENT;
   bool first = true;
+  if (!in_run)
+    detect_mounts(&l.wishes);
   struct penstock_plan_file plan = {0};
   read_plan(&l, o.plan, &plan);
   hold_served(&l, &plan);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "board/board.h"
 
+#define PENSTOCK_DETECT "lustre:ceph:fuse.ceph:fuse.ceph-fuse:fuse.penstock"
 #define SITE_FILE "/etc/penstock/penstock.toml"
 
 static const struct {
@@ -103,7 +104,7 @@ static const char *const NAMES[] = {
   "state_dir",       "history.dir",        "history.readers", "board.dir",
   "board.max_size",  "record.files_max",   "record.sample_every", "run.stages",
   "agent.socket",    "run.mounts",         "catalog.file",    "catalog.root",
-  "catalog.ring_size",
+  "catalog.ring_size", "run.detect",
 };
 
 static bool set(struct penstock_wishes *w, const char *name, const char *value) {
@@ -134,6 +135,8 @@ static bool set(struct penstock_wishes *w, const char *name, const char *value) 
     return read_path(value, w->catalog_root);
   if (strcmp(name, "catalog.ring_size") == 0)
     return read_size(value, &w->ring_bytes);
+  if (strcmp(name, "run.detect") == 0)
+    return snprintf(w->detect, sizeof w->detect, "%s", value) < (int)sizeof w->detect;
   return read_mounts(value, w);
 }
 
@@ -213,7 +216,7 @@ static void xdg(char ret[PATH_MAX], const char *variable, const char *below_home
 
 void penstock_wishes_read(struct penstock_wishes *ret) {
   char path[PATH_MAX];
-  *ret = (struct penstock_wishes){.stages = PENSTOCK_STAGE_RECORD};
+  *ret = (struct penstock_wishes){.stages = PENSTOCK_STAGE_RECORD, .detect = PENSTOCK_DETECT};
   read_file(ret, SITE_FILE);
   xdg(path, "XDG_CONFIG_HOME", ".config", "penstock/penstock.toml");
   read_file(ret, path);

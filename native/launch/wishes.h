@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { PENSTOCK_MOUNTS_MAX = 16 };
+enum { PENSTOCK_MOUNTS_MAX = 32 };
 
 struct penstock_wishes {
   char state[PATH_MAX];
@@ -21,6 +21,7 @@ struct penstock_wishes {
   uint32_t stages;
   char mounts[PENSTOCK_MOUNTS_MAX][240];
   uint32_t mount_count;
+  char detect[256]; /* types of file systems, between colons, whose mounts are under control without being named */
   char catalog[PATH_MAX];      /* to be kept by this run; "": none */
   char catalog_root[PATH_MAX]; /* the folder that it is of; "": the one that it lies in */
   uint64_t ring_bytes;

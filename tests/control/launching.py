@@ -31,6 +31,7 @@ def places(folder: Path) -> Iterator[dict[str, str]]:
             "HOME": str(folder),
             "PENSTOCK_STATE_DIR": str(folder / "state"),
             "PENSTOCK_BOARD_DIR": str(boards),
+            "PENSTOCK_RUN_DETECT": "none",  # other tests' mounts are none of ours
         }
     finally:
         shutil.rmtree(boards, ignore_errors=True)

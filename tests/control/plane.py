@@ -157,6 +157,7 @@ class Site:
             "LC_ALL": "C.UTF-8",
             "HOME": str(home),
             "PENSTOCK_STATE_DIR": str(home / "state"),
+            "PENSTOCK_RUN_DETECT": "none",
         }
 
     def certificate(

@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import launching
 import pytest
 from launching import BIN, PENSTOCK, PENSTOCK_RUN
+from plane import POLICY, Process, Site, settings
 
 OPENS = """
 import os, sys, time
@@ -64,6 +66,40 @@ def test_limits_hold_on_named_mounts_alone(env: dict[str, str], tmp_path: Path) 
     words = [PENSTOCK, "run", "--limit", "metadata=3/s", "--mount", mount, "--"]
     seconds(env, tmp_path, 1000, *words)
     assert seconds(env, mount, 5, *words) >= 1
+
+
+@pytest.mark.root
+def test_mounts_of_parallel_file_systems_need_not_be_named(
+    env: dict[str, str], testbed: Any, tmp_path: Path
+) -> None:
+    words = [PENSTOCK, "run", "--limit", "metadata=3/s", "--"]
+    by_itself = {name: value for name, value in env.items() if name != "PENSTOCK_RUN_DETECT"}
+    seconds(by_itself, tmp_path, 1000, *words)
+    assert seconds(by_itself, testbed.path, 5, *words) >= 1
+    seconds(env, tmp_path, 1000, *words, PENSTOCK_RUN_DETECT="zfs:fuse.penstock")
+    assert seconds(env, tmp_path, 5, *words, PENSTOCK_RUN_DETECT="penstock:fuse.pen:fuse.penstocks") >= 1
+    plan = tmp_path / "job.plan"  # and where penstock-run reads the settings by itself
+    assert launching.call(*words[:-1], "--plan-file", plan, env=env).returncode == 0
+    seconds(by_itself, tmp_path, 1000, PENSTOCK_RUN, "--", PENSTOCK_PLAN=str(plan))
+    assert seconds(by_itself, testbed.path, 5, PENSTOCK_RUN, "--", PENSTOCK_PLAN=str(plan)) >= 1
+
+
+@pytest.mark.root
+def test_an_agent_knows_them_whatever_a_run_names(testbed: Any, tmp_path: Path) -> None:
+    """Naming another mount does not let a job out of the site's limits."""
+    policy = POLICY.replace("1k/s", "3/s")
+    with Site(tmp_path, policy) as site:
+        held = {
+            "agent.socket": str(site.socket("own")),
+            "agent.boards": str(site.boards / "own"),
+            "run.detect": "fuse.penstock",
+        }
+        words = [str(PENSTOCK), "agent", "--json", "--policy", str(site.policy), *settings(held)]
+        site.processes.append(Process(words, site.env("own"), tmp_path / "own.log"))
+        env = site.env("user") | {"PENSTOCK_AGENT_SOCKET": str(site.socket("own"))}
+        run = [PENSTOCK, "run", "--mount", "/opt", "--"]
+        seconds(env, tmp_path, 1000, *run)
+        assert seconds(env, testbed.path, 6, *run) >= 1
 
 
 @pytest.mark.parametrize(

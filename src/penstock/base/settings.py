@@ -229,6 +229,13 @@ SCHEMA = (
         "File systems under control, besides what is recorded anyway (`penstock run --mount`).",
     ),
     Setting(
+        "run.detect",
+        LIST,
+        "lustre:ceph:fuse.ceph:fuse.ceph-fuse:fuse.penstock",
+        "Types of parallel file systems, as /proc/mounts has them: their mounts are under control without being "
+        "named. `none`: no mount is.",
+    ),
+    Setting(
         "agent.socket",
         PATH,
         "",

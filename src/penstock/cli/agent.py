@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
         token=_common.first_line(token_file),
         policy=read_policy(args.policy, operations) if args.policy else "",
         mounts=held["run.mounts"],
+        detect=held["run.detect"],
         max_bytes=held["board.max_size"],
         bypass=Path(held["agent.bypass"]) if held["agent.bypass"] else None,
         metrics=read_address(held["agent.metrics"]) if held["agent.metrics"] else None,

@@ -92,8 +92,11 @@ def quickly(words: list[str]) -> None:
 
 
 def launch_variables() -> set[str]:
-    """Variables that need no checking here: paths, and what a run sets for the programs in it."""
-    return {"PENSTOCK_" + name for name in ("STATE_DIR", "HISTORY_DIR", "RUN", "BOARD", "LOG", "DISABLE")}
+    """Variables that need no checking here: paths, words, and what a run sets for the programs in it."""
+    return {
+        "PENSTOCK_" + name
+        for name in ("STATE_DIR", "HISTORY_DIR", "RUN", "BOARD", "LOG", "DISABLE", "RUN_DETECT")
+    }
 
 
 def limits_of(words: list[str]) -> list[tuple[int, int, bytes]]:

@@ -35,6 +35,7 @@ from penstock.control.uplink import Uplink
 from penstock.policy import demand, matching, rules_toml
 from penstock.policy.rules import Job, Limit, Policy
 from penstock.runs import board, limits
+from penstock.targets import mounts as mounts_of
 
 log = logging.getLogger("penstock.agent")
 
@@ -56,6 +57,7 @@ class Config:
     token: str = ""
     policy: str = ""  # the text, where there is no controller
     mounts: tuple[str, ...] = ()
+    detect: tuple[str, ...] = ()  # types of file systems whose mounts are meant besides
     max_bytes: int = 0
     metrics: tuple[str, int] | None = None
     bypass: Path | None = None  # what the checker of escapes wrote
@@ -470,7 +472,8 @@ class Agent:
             start_s=time.time(),
             boot=boards.boot_id(),
         )
-        mounts = [*self.config.mounts, *(v for k, v in asked.items() if k.startswith("mount"))]
+        detected = [mount.point for mount in mounts_of.of_types(self.config.detect)]
+        mounts = [*self.config.mounts, *detected, *(v for k, v in asked.items() if k.startswith("mount"))]
         both = board.Under.RECORD | board.Under.MOUNT
         named = [(path, int(both)) for path in dict.fromkeys(mounts) if path.startswith("/")][:16]
         found = boards.make(

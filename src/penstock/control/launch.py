@@ -29,6 +29,7 @@ PASSED_ON = (
     "record.sample_every",
     "run.stages",
     "run.mounts",
+    "run.detect",
     "agent.socket",
     "catalog.file",
     "catalog.root",

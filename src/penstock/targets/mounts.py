@@ -7,6 +7,7 @@ Invariant: the mount is found by its id (fdinfo), so bind mounts, mounts over mo
 import errno
 import fcntl
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,6 +52,11 @@ def parse(text: str) -> list[Mount]:
 
 def mounts() -> list[Mount]:
     return parse(Path(_MOUNTINFO).read_text(errors="surrogateescape"))
+
+
+def of_types(types: Collection[str]) -> list[Mount]:
+    """The mounts of these types of file systems (setting run.detect)."""
+    return [mount for mount in mounts() if mount.type in types]
 
 
 def _mount_id(fd: int) -> int:
