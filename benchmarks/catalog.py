@@ -20,7 +20,7 @@ from penstock.testbed import emulated
 
 TITLE = "catalog: look-ups, find, du, sizes"
 FOLDERS, FILES = 2000, 100
-FEW_FOLDERS, FEW_FILES = 100, 50
+FEW_FOLDERS, FEW_FILES = 200, 100
 MILLION = 1_000_000
 PICK = 20_000
 NATIVE = frame.TOP / "native"

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fnmatch.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -82,23 +83,59 @@ static bool component_matches(const struct penstock_test *t, const struct pensto
   return false;
 }
 
-static bool layout_matches(const struct penstock_test *t, const struct penstock_visit *it) {
-  uint8_t blob[TEXT_BYTES * 2], *from = blob;
+static bool lustre_matches(const struct penstock_test *t, const uint8_t *blob, size_t size) {
   struct penstock_layout l;
   struct penstock_component c = {0};
+  bool holds = false;
+  if (penstock_layout_parse(blob, size, &l) < 0)
+    return false;
+  if (t->kind == PENSTOCK_TEST_COMPONENTS)
+    return within(t, l.count);
+  if (t->kind == PENSTOCK_TEST_OST || t->kind == PENSTOCK_TEST_POOL) {
+    for (unsigned i = 0; !holds && i < l.count; i++)
+      holds = penstock_layout_component(&l, i, &c) == 0 && component_matches(t, &c);
+    return holds;
+  }
+  return l.count && penstock_layout_component(&l, l.count - 1u, &c) == 0 &&
+         within(t, t->kind == PENSTOCK_TEST_STRIPES ? c.stripe_count : (int64_t)c.stripe_size_bytes);
+}
+
+/* CephFS gives its layouts as text: "stripe_unit=65536 stripe_count=3 object_size=1048576 pool=NAME".  The value of a word
+   in it, up to the next blank; NULL: there is none. */
+static const char *ceph_value(const char *text, const char *word) {
+  size_t size = strlen(word);
+  for (const char *at = text; (at = strstr(at, word)); at += size)
+    if ((at == text || at[-1] == ' ') && at[size] == '=')
+      return at + size + 1;
+  return NULL;
+}
+
+static bool ceph_matches(const struct penstock_test *t, const uint8_t *blob, size_t size) {
+  char text[TEXT_BYTES];
+  if (size >= sizeof text)
+    return false;
+  memcpy(text, blob, size);
+  text[size] = 0;
+  const char *stripes = ceph_value(text, "stripe_count"), *unit = ceph_value(text, "stripe_unit"), *pool = ceph_value(text, "pool");
+  if (!stripes || !unit || !pool)
+    return false;
+  switch (t->kind) {
+  case PENSTOCK_TEST_COMPONENTS: return within(t, 1);
+  case PENSTOCK_TEST_STRIPES: return within_u(t, strtoull(stripes, NULL, 10));
+  case PENSTOCK_TEST_STRIPE_BYTES: return within_u(t, strtoull(unit, NULL, 10));
+  case PENSTOCK_TEST_POOL: text[pool - text + (ptrdiff_t)strcspn(pool, " ")] = 0; return fnmatch(t->text, pool, 0) == 0;
+  default: return false; /* which OSDs hold it the layout does not say */
+  }
+}
+
+static bool layout_matches(const struct penstock_test *t, const struct penstock_visit *it) {
+  uint8_t blob[TEXT_BYTES * 2], *from = blob;
   bool holds = false;
   ssize_t size = penstock_index_part(it->in, it->entry, PENSTOCK_PART_LAYOUT, blob, sizeof blob);
   if (size > (ssize_t)sizeof blob && (from = malloc((size_t)size)))
     size = penstock_index_part(it->in, it->entry, PENSTOCK_PART_LAYOUT, from, (size_t)size);
-  if (size > 0 && from && penstock_layout_parse(from, (size_t)size, &l) == 0) {
-    if (t->kind == PENSTOCK_TEST_COMPONENTS)
-      holds = within(t, l.count);
-    else if (t->kind == PENSTOCK_TEST_OST || t->kind == PENSTOCK_TEST_POOL) {
-      for (unsigned i = 0; !holds && i < l.count; i++)
-        holds = penstock_layout_component(&l, i, &c) == 0 && component_matches(t, &c);
-    } else if (l.count && penstock_layout_component(&l, l.count - 1u, &c) == 0)
-      holds = within(t, t->kind == PENSTOCK_TEST_STRIPES ? c.stripe_count : (int64_t)c.stripe_size_bytes);
-  }
+  if (size > 0 && from)
+    holds = lustre_matches(t, from, (size_t)size) || ceph_matches(t, from, (size_t)size);
   if (from != blob)
     free(from);
   return holds;

@@ -273,3 +273,18 @@ def test_build_refuses_what_is_no_place_for_a_catalog(tree: Path, catalog: Path,
     assert "No such file" in penstock("build", tmp_path / "absent", "-o", tmp_path / "x.cat", status=1).stderr
     assert "no such catalog" in penstock("ls", tmp_path / "absent.cat", status=1).stderr
     assert "no catalog" in penstock("ls", tree, status=1).stderr
+
+
+def test_max_age_is_told_and_answers_stay(tree: Path, fast: Path) -> None:
+    catalog = fast / "set.cat"
+    penstock("build", tree, "-o", catalog, "-q")
+    old = {**os.environ, "PENSTOCK_CATALOG_MAX_AGE": "1ns"}
+    young = {**os.environ, "PENSTOCK_CATALOG_MAX_AGE": "300d"}
+    folders = sum(path.is_dir() for path in tree.rglob("*")) + 1
+    for words in (("ls", catalog), ("find", catalog), ("du", catalog, "-s")):
+        plain, told, quiet = penstock(*words), penstock(*words, env=old), penstock(*words, env=young)
+        assert told.stdout == plain.stdout == quiet.stdout
+        assert quiet.stderr == plain.stderr == ""
+        (line,) = told.stderr.splitlines()
+        assert f"{folders} of its folders were learnt more than" in line
+        assert "penstock catalog update" in line

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Catalogs of a real CephFS: equal to a walk, with the layouts that the driver says; a new layout is found."""
+"""Catalogs of a real CephFS: equal to a walk, with the layouts that the driver says; a new layout is found; after runs
+that do anything at all a kept catalog is what a fresh scan would make."""
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,8 @@ from penstock.catalog.update import update
 from penstock.targets.driver import driver_for
 from penstock.targets.layouts import wish
 from penstock.testbed import ceph
-from tests.catalog.conftest import facts, plant, same, walked
+from tests.catalog.captured import DISORDER, PYTHON, kill_amid, names, sets
+from tests.catalog.conftest import facts, penstock, plant, same, walked
 
 WHY_NOT = ceph.missing()
 pytestmark = [
@@ -60,6 +63,16 @@ def test_catalog_of_cephfs(mount: Path, fast: Path) -> None:
             theirs.object_size_bytes,
         )
     assert not check(catalog, mend=False).differences
+    found = {
+        test: penstock("find", catalog, ".", *test.split()).stdout.split()
+        for test in ("-stripe-count 2", "-stripe-size 64K -name wide", "-pool data -name plain", "-pool no")
+    }
+    assert found == {
+        "-stripe-count 2": ["./wide"],
+        "-stripe-size 64K -name wide": ["./wide"],
+        "-pool data -name plain": ["./plain"],
+        "-pool no": [],
+    }
 
 
 def test_changes_on_cephfs(mount: Path, fast: Path) -> None:
@@ -79,3 +92,33 @@ def test_changes_on_cephfs(mount: Path, fast: Path) -> None:
     (tree / "a/file3").write_bytes(b"in place")
     assert Difference(b"a/file3", "size differs") in check(catalog).differences
     assert not check(catalog).differences
+
+
+@pytest.mark.parametrize(("seed", "processes", "threads"), [(0, 1, 1), (1, 2, 1), (2, 1, 3)])
+def test_random_runs_on_cephfs(mount: Path, seed: int, processes: int, threads: int) -> None:
+    with sets() as make:
+        it = make(mount / f"run{seed}")
+        it.build()
+        assert it.run(PYTHON, DISORDER, it.tree, seed, 100, processes, threads) == 0
+        it.wait()
+        it.is_as_fresh()
+        cat = Catalog.open(it.catalog)
+        for path in names(cat):
+            if cat.stat(path).st_mode & 0o170000 == 0o100000:
+                whole = os.fsencode(it.tree) + b"/" + path
+                assert cat.layout_bytes(path) == os.getxattr(whole, "ceph.file.layout"), path
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_runs_on_cephfs_that_are_killed(mount: Path, seed: int) -> None:
+    """kill -9 of all the run's processes but the agent and the helper, or of the agent too.
+
+    A call that was cut off may reach the servers after its caller's death, and after the helper looked: its folder's
+    times show it, and `update` reads that folder again.  What was in files `update` would not find.
+    """
+    with sets() as make:
+        it = make(mount / f"killed{seed}")
+        it.build()
+        kill_amid(it, seed, with_agent=seed == 1)
+        update(it.catalog)
+        it.is_as_fresh()

@@ -391,23 +391,20 @@ def test_faults_reach_programs(bed) -> None:
 
 
 def test_killed_while_the_mds_is_paused(make_testbed) -> None:
+    """It ends long before the pause does."""
     bed = make_testbed(settings={"model": "on"})
-    bed.ask("set mds.pause=60s")
+    bed.ask("set mds.pause=3600s")
     child = subprocess.Popen([sys.executable, "-c", f"import os; os.stat({str(bed.path / 'nothing')!r})"])
-    status = Path(f"/proc/{child.pid}/wchan")
-    until = time.monotonic() + 20
-    while (
-        time.monotonic() < until
-        and b"fuse" not in status.read_bytes()
-        and b"request" not in status.read_bytes()
-    ):
-        time.sleep(0.01)
-    began = time.monotonic()
+    until(lambda: waits_for_fuse(child.pid))
     child.kill()
-    assert child.wait(30) == -9
-    assert time.monotonic() - began < 10
+    assert child.wait(120) == -9
     bed.ask("heal all")
     assert not (bed.path / "nothing").exists()
+
+
+def waits_for_fuse(pid: int) -> bool:
+    where = Path(f"/proc/{pid}/wchan").read_bytes()
+    return b"fuse" in where or b"request" in where
 
 
 def test_slow_ost_is_slow_and_a_partitioned_client_waits(make_testbed) -> None:

@@ -298,7 +298,8 @@ SCHEMA = (
         "catalog.max_age",
         DURATION,
         "0s",
-        "`penstock run --serve` answers nothing about folders that were learnt longer ago. `0s`: any age.",
+        "`penstock run --serve` answers nothing about folders that were learnt longer ago, and `penstock catalog ls`, "
+        "`find`, `du` and `top` say that there are such. `0s`: any age.",
     ),
     Setting(
         "tune.mode",

@@ -169,6 +169,24 @@ class Catalog:
         flags, learnt_ns = self.view.folder(path)
         return folder_of(flags, learnt_ns, self.max_age_s)
 
+    def expired_folders(self) -> int:
+        """How many folders were learnt longer ago than `max_age_s`; quick where nothing is as old as that."""
+        now_ns, count = time.time_ns(), 0
+        if not any(is_expired(part.first_ns, self.max_age_s, now_ns) for part in self.manifest.parts):
+            return 0
+
+        def take(which: int, row: Any, target: Any, path: bytes, depth: int) -> bool:
+            nonlocal count
+            count += is_expired(row[3], self.max_age_s, now_ns)
+            return True
+
+        from penstock.catalog.find import ALL_DEPTHS, Kind, Test
+
+        folders = Test(Kind.TYPE, low=1 << (stat_.S_IFDIR >> 12))
+        tests = [folders, Test(Kind.CALL), Test(Kind.AND, 0, 1)]
+        self.view.find("", b"", 0, ALL_DEPTHS, tests, 1, take)
+        return count
+
     def scandir(self, path: str | bytes | os.PathLike[str] = "") -> list[Row]:
         """The names of a folder, in order, with what is known of each.  NotADirectoryError, FileNotFoundError."""
         entry = self.stat(path)

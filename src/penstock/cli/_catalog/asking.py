@@ -82,13 +82,22 @@ def register(rows: Any) -> None:
 
 
 def opened(args: argparse.Namespace) -> "Catalog":
+    from penstock.base import settings
     from penstock.base.text import visible
+    from penstock.base.units import show_duration
     from penstock.catalog.reader import Catalog
 
-    catalog = Catalog.open(args.file)
+    max_age_ns = settings.load()["catalog.max_age"]
+    catalog = Catalog.open(args.file, max_age_s=max_age_ns / 1e9)
     for name in catalog.damaged:
         _common.note(
             f"{visible(args.file)}: {name} is damaged and left out; penstock catalog update --full makes it anew"
+        )
+    expired = catalog.expired_folders()
+    if expired:
+        _common.note(
+            f"{visible(args.file)}: {expired} of its folders were learnt more than {show_duration(max_age_ns)} ago "
+            "(catalog.max_age); penstock catalog update --full asks anew"
         )
     return catalog
 
