@@ -319,21 +319,31 @@ def test_top_is_live_in_a_terminal_and_ends_at_q(site: Site) -> None:
         "controller.token_file": str(site.state / "reader.token"),
         "tls.ca": str(site.folder / "ca.pem"),
     }
-    ours, theirs = pty.openpty()
     words = [str(PENSTOCK), "top", "--every", "200ms", *settings(held)]
     env = {**site.env("user"), "TERM": "xterm", "COLUMNS": "100", "LINES": "20"}
-    shown = b""
-    with subprocess.Popen(words, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as process:
-        os.close(theirs)
-        while shown.count(b"4711") < 3:
-            shown += os.read(ours, 4096)
-        os.write(ours, b"q")
-        with contextlib.suppress(OSError):  # EIO: it has ended; until then it must not wait for us to read
-            while more := os.read(ours, 4096):
-                shown += more
-        status = process.wait(timeout=30)
-    os.close(ours)
 
+    def watched(screens: int) -> tuple[int, bytes]:
+        """Exit status and all that was shown, where q is typed after so many screens."""
+        ours, theirs = pty.openpty()
+        shown = b""
+        with subprocess.Popen(words, env=env, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+            os.close(theirs)
+            try:
+                while shown.count(b"4711") < screens:
+                    shown += os.read(ours, 4096)
+                os.write(ours, b"q")
+                with contextlib.suppress(
+                    OSError
+                ):  # EIO: it has ended; until then it must not wait for us to read
+                    while more := os.read(ours, 4096):
+                        shown += more
+                return process.wait(timeout=30), shown
+            finally:
+                process.kill()
+                os.close(ours)
+
+    assert watched(0)[0] == 0  # a key typed while the first screen is fetched is not lost
+    status, shown = watched(3)
     assert status == 0
     assert b"\x1b[H\x1b[2J" in shown
     assert b"asked" in shown

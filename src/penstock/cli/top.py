@@ -6,11 +6,14 @@ penstock top --once          one screen, for a script or a mail
 """
 
 import argparse
+import contextlib
 from typing import TYPE_CHECKING
 
 from penstock.cli import _common
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from penstock.control.client import Address
 
 HELP = "live: who loads the file system, who waits"
@@ -35,19 +38,20 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--every {args.every}: not more often than each 100ms")
     address = _common.controller_of(args)
     live = sys.stdout.isatty() and not args.json and not args.once
-    while True:
-        try:
-            screen(args, address, live)
-        except NoControllerError as error:
+    with _keys() if live else contextlib.nullcontext():
+        while True:
+            try:
+                screen(args, address, live)
+            except NoControllerError as error:
+                if not live:
+                    raise
+                print(f"\x1b[H\x1b[2J{error}", flush=True)
+            if args.once or (not args.json and not live):
+                return 0
             if not live:
-                raise
-            print(f"\x1b[H\x1b[2J{error}", flush=True)
-        if args.once or (not args.json and not live):
-            return 0
-        if not live:
-            time.sleep(every_s)
-        elif _quit_within(every_s):
-            return 0
+                time.sleep(every_s)
+            elif _quit_within(every_s):
+                return 0
 
 
 def screen(args: argparse.Namespace, address: "Address", live: bool) -> None:
@@ -66,19 +70,32 @@ def screen(args: argparse.Namespace, address: "Address", live: bool) -> None:
     print(f"\x1b[H\x1b[2J{text}" if live else text, flush=True)
 
 
-def _quit_within(seconds: float) -> bool:
-    """Was q typed?  The terminal gives keys at once while we wait, and is then as it was."""
-    import select
+@contextlib.contextmanager
+def _keys() -> "Iterator[None]":
+    """The terminal gives keys at once, also those typed while a screen is fetched, and is in the end as it was."""
     import sys
     import termios
     import tty
 
     if not sys.stdin.isatty():
-        return bool(select.select([], [], [], seconds)[0])
+        yield
+        return
     held = termios.tcgetattr(sys.stdin)
     try:
-        tty.setcbreak(sys.stdin)
-        ready = select.select([sys.stdin], [], [], seconds)[0]
-        return bool(ready) and sys.stdin.read(1) in ("q", "Q", "")
+        tty.setcbreak(sys.stdin, termios.TCSANOW)  # what was typed before is kept
+        yield
     finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, held)
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, held)
+
+
+def _quit_within(seconds: float) -> bool:
+    """Was q typed, or the input closed?"""
+    import os
+    import select
+    import sys
+
+    ready = select.select([sys.stdin], [], [], seconds)[0]
+    if not ready:
+        return False
+    typed = os.read(sys.stdin.fileno(), 64)
+    return not typed or b"q" in typed.lower()
