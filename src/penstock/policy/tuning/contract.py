@@ -136,7 +136,7 @@ class TuneSettings:
     safety: float = 0.9
     caution: float = 1.0  # standard deviations taken off an estimate before it is held against the safety
     caution_alone: float = (
-        0.35  # the same where no fleet has taught the prior: else nothing would ever be tried
+        0.1  # the same where no fleet has taught the prior: else nothing would ever be tried
     )
     budget: int = 20  # exploratory runs of a program
     freeze_gain: float = 0.0  # no more exploring below this expected gain

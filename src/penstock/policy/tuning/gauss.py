@@ -2,9 +2,13 @@
 """The default policy: a Gaussian process over log2 of count and size, expected improvement, and safety.
 
 The process is over the logarithm of the rate, so that halves and doubles weigh the same; its mean is the prior
-(prior.py), its level unknown.  Samples of another kind of run (other input, other number of processes) count by
-how alike they are.  A sample far from what the others say counts less; when the last three all say that the
-surface has changed, what is older counts less.
+(prior.py), its level unknown.  Samples of another kind of run (other input, other number of processes) count by how
+alike they are.  A sample far from what the others say counts less; when the last three all say that the surface has
+changed, what is older counts less.
+
+Where no fleet has taught the prior, whether more targets gain or lose is unknown too: what one doubling showed is
+expected of the next.  Then the count goes up by STEP at the most, and once a layout has turned out badly, estimates are
+taken as cautiously as where there is a fleet.
 
 The first run is the default, the second the prior's best, if it is safe.  Then what promises most is tried, as long as
 the budget lasts and some gain is to be expected; no layout is tried whose cautious estimate is below 0.9 of the
@@ -17,6 +21,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock.policy.placing.contract import Floats, Ints
 from penstock.policy.tuning.contract import (
@@ -38,15 +43,21 @@ LENGTHS = np.array([2.0, 3.0])
 LEVEL = 25.0  # variance of the unknown level: any
 OUTLIER = 1.5
 CHANGED = 2.0
+STEP = 2.0  # doublings of the count at a time, where no fleet has shown what lies beyond
+TREND = 0.3  # by so much, times the amplitude, each doubling of the count may gain or lose throughout
 REPEATS = 6  # so many degrees of freedom has the assumed noise against the job's own repeats
 SAMPLES_MAX = 120
 WIDER = ((1.0, 0.0), (2.0, 0.5), (4.0, 1.0))  # times the assumed amplitude, and how much that is doubted
 
 
 @lru_cache(maxsize=32)
-def _kernel(grid: Grid) -> Floats:
+def _kernel(grid: Grid, trend: bool) -> Floats:
+    """How much layouts go together: the nearer the more; and, where a trend is not known, all beyond one another."""
     away = (grid.x[:, None] - grid.x[None]) / LENGTHS
     kernel: Floats = np.exp(-0.5 * (away**2).sum(2))
+    if trend:
+        steps = (grid.x[:, 0] - grid.x[grid.default_index, 0]) * TREND
+        kernel += np.outer(steps, steps)
     return kernel
 
 
@@ -58,7 +69,8 @@ class Posterior:
         self.start, amplitude, self.source = prior_of(seen, settings)
         self.amplitude = amplitude
         self.from_fleet = seen.fleet is not None and seen.fleet.jobs >= settings.fleet_from
-        self.kernel = amplitude**2 * _kernel(seen.grid)
+        self.unit = _kernel(seen.grid, trend=not self.from_fleet)
+        self.kernel = amplitude**2 * self.unit
         self.used = lessons(seen.samples)[-SAMPLES_MAX:]
         self.at: Ints = np.array(
             [seen.grid.nearest(s.layout.count, s.layout.size_bytes) for s in self.used], dtype=np.int64
@@ -66,7 +78,7 @@ class Posterior:
         self.y = np.log([quiet_rate(s) for s in self.used]) if self.used else np.zeros(0)
         self.noise = settings.noise
         self.likeness = _likeness(seen.context, self.used)
-        self.mean, self.variance = self.start, np.full(len(self.start), amplitude**2)
+        self.mean, self.variance = self.start, np.diag(self.kernel).copy()
         self.with_default = self.kernel[:, seen.grid.default_index]
         if self.used:
             self.noise = self._own_noise(settings.noise)
@@ -85,7 +97,7 @@ class Posterior:
     def _learn(self) -> None:
         weight = np.full(len(self.used), self.noise**2) / np.maximum(self.likeness, 0.02)
         if len(np.unique(self.at)) > 1:
-            self.kernel = self._widened(weight) ** 2 * _kernel(self.grid)
+            self.kernel = self._widened(weight) ** 2 * self.unit
         self._solve(weight)
         rest = (self.y - self.mean[self.at]) / self.noise
         far = np.abs(rest) > OUTLIER
@@ -105,7 +117,7 @@ class Posterior:
     def _widened(self, variance: Floats) -> float:
         """How far layouts differ from the prior: as assumed, or more where the samples say so."""
         at, z, variance = self._pooled(variance)
-        unit = _kernel(self.grid)[np.ix_(at, at)]
+        unit = self.unit[np.ix_(at, at)]
         best, held = -math.inf, self.amplitude
         for factor, doubt in WIDER:
             amplitude = self.amplitude * factor
@@ -133,6 +145,18 @@ class Posterior:
         variance = self.variance + self.variance[d] - 2 * self.with_default
         return self.mean - self.mean[d], np.sqrt(np.maximum(variance, 1e-12))
 
+    def bitten(self, safety: float) -> bool:
+        """Has a layout turned out to be below the default's safe share?"""
+        own = {i: float(np.median(self.y[self.at == i])) for i in set(self.at.tolist())}
+        usual = own.get(self.grid.default_index, -math.inf)
+        return min(own.values()) < usual + math.log(safety)
+
+    def within_reach(self) -> npt.NDArray[np.bool_]:
+        """Layouts whose count is not too far from one that was tried."""
+        away = np.abs(self.grid.x[:, None, 0] - self.grid.x[np.unique(self.at), 0]).min(1)
+        near: npt.NDArray[np.bool_] = away <= STEP
+        return near
+
     def improvement(self) -> Floats:
         """Expected improvement over the best of what was tried."""
         best = max(self.mean[self.at]) if len(self.at) else float(self.mean.max())
@@ -158,9 +182,11 @@ def decide(seen: Observation, settings: TuneSettings, state: State = None) -> tu
     ratio, sd = p.over_default()
     default = seen.grid.default_index
     best = int(np.argmax(p.mean))
-    caution = settings.caution if p.from_fleet else settings.caution_alone
-    low = ratio - caution * sd
+    careful = p.from_fleet or (bool(p.used) and p.bitten(settings.safety))
+    low = ratio - (settings.caution if careful else settings.caution_alone) * sd
     safe = low >= math.log(settings.safety)
+    if p.used and not p.from_fleet:
+        safe &= p.within_reach()
     safe[default] = True
     if not p.used:
         return _said(

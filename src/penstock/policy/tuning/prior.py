@@ -35,7 +35,7 @@ def by_rule(context: Context, grid: Grid) -> Floats:
     """A cone round the rule: less, the further away."""
     count, size = rule(context, grid.targets)
     away = np.abs(grid.x - [math.log2(count), math.log2(size / MIB)])
-    cone: Floats = -0.10 * away[:, 0] - 0.05 * away[:, 1]
+    cone: Floats = -0.05 * away[:, 0] - 0.04 * away[:, 1]
     moved: Floats = cone - cone[grid.default_index]
     return moved
 
