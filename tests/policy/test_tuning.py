@@ -314,6 +314,9 @@ def test_checkpoints_are_groups_and_ranks_are_not() -> None:
     small = [file(b"1", b"%d" % step, size=1e9 if step % 2 else 1e3) for step in range(4)]
     assert groups.groups_of(small) == [0, 0, 0, 1]
     assert groups.groups_of([]) == []
+    nobody_knows = [file(b"%d" % part, b"1") for part in range(8)]  # of a process each, or all of one
+    assert set(groups.groups_of(nobody_knows, 8)) == {0}
+    assert set(groups.groups_of(nobody_knows, 1)) == {0, 1, 2, 3}
 
 
 def test_several_samples_of_one_run_are_one_run_of_the_budget() -> None:

@@ -261,7 +261,7 @@ def apply(
     count = able if situation.default_count < 0 else max(situation.default_count, 1)
     default = Layout(count, situation.default_size_bytes or 1 << 20)
     choice = choose(history, held, said, known(history, program, said, held.state_dir), able, default)
-    groups = groups_of(expected)
+    groups = groups_of(expected, choice.seen.context.processes)
     decisions = [choice.decision]
     if not choice.pinned:
         decisions = several_after(policy, choice.seen, settings_of(held), max(groups, default=0) + 1)
