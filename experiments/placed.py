@@ -71,9 +71,11 @@ class Site:
     def folder(
         self, name: str, stripes: int, targets: Sequence[int] = (), stripe_bytes: int = STRIPE_BYTES
     ) -> Path:
-        """A new folder whose files have so many stripes by default, or lie on these targets."""
+        """A new folder whose files have so many stripes by default (0: as elsewhere), or lie on these targets."""
         path = self.top / name
         path.mkdir()
+        if not stripes:
+            return path
         part = lov.template(stripes, stripe_bytes, targets)
         os.setxattr(path, lov.XATTR, lov.encode(lov.Lov(parts=(part,))))
         return path

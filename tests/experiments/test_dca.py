@@ -40,3 +40,13 @@ def test_stripes_gain_and_common_targets_lose(experiment: Experiment) -> None:
     # The published finding: two on the same targets get less than half each.
     assert found["overlap"]["2"] < 0.6 * found["overlap"]["0"]
     assert found["overlap"]["1"] < 0.75 * found["overlap"]["0"]
+
+
+@pytest.mark.root
+def test_a_recurring_kernel_finds_more_targets(experiment: Experiment) -> None:
+    """One process alone uses one target by default, and by the rule; experience shows that four are better."""
+    words = ('kernels=["sequential"]', "processes=[1]", "runs={default=2, tapp=3, gauss=8}")
+    found = experiment("dca_single", *words)["kernels"]["sequential"]["1"]["over_default"]
+    assert found["default"] == pytest.approx(1, abs=0.3)
+    assert found["tapp"] < 1.5
+    assert found["gauss"] > 1.6
