@@ -850,27 +850,32 @@ static const char *const column_names[COLUMNS] = {
 
 struct columns {
   struct column c[COLUMNS];
+  PyThreadState *thread; /* the interpreter's lock is let go while walking */
   PyObject *call, *damaged;
   uint64_t rows, chunk;
-  bool failed;
+  bool failed, full; /* an exception is set; there was no memory */
   char part[65536];
 };
 
-static bool column_put(struct column *c, const void *bytes, size_t size) {
-  if (c->room - c->used < size) {
-    size_t room = (c->room + size) * 2 + 4096;
-    char *more = realloc(c->bytes, room);
-    if (!more)
-      return false;
-    c->bytes = more;
-    c->room = room;
-  }
+static bool column_grow(struct column *c, size_t size) {
+  size_t room = (c->room + size) * 2 + 4096;
+  char *more = realloc(c->bytes, room);
+  if (!more)
+    return false;
+  c->bytes = more;
+  c->room = room;
+  return true;
+}
+
+static inline bool column_put(struct column *c, const void *bytes, size_t size) {
+  if (c->room - c->used < size && !column_grow(c, size))
+    return false;
   memcpy(c->bytes + c->used, bytes, size);
   c->used += size;
   return true;
 }
 
-static bool column_end(struct columns *s, int at, int data) {
+static inline bool column_end(struct columns *s, int at, int data) {
   int32_t end = (int32_t)s->c[data].used;
   return column_put(&s->c[at], &end, 4);
 }
@@ -905,7 +910,7 @@ static bool put_part(struct columns *s, const struct penstock_visit *it, enum pe
   return (size <= 0 || column_put(&s->c[at + 1], s->part, (size_t)size)) && column_end(s, at, at + 1);
 }
 
-static bool put_u(struct columns *s, int column, uint64_t value, size_t size) { return column_put(&s->c[column], &value, size); }
+static inline bool put_u(struct columns *s, int column, uint64_t value, size_t size) { return column_put(&s->c[column], &value, size); }
 
 static bool put_row(struct columns *s, const struct penstock_visit *it) {
   const struct penstock_entry *e = it->entry;
@@ -924,19 +929,22 @@ static bool put_row(struct columns *s, const struct penstock_visit *it) {
 static enum penstock_walk column_one(void *state, const struct penstock_visit *it) {
   struct columns *s = state;
   s->rows++;
-  if (!put_row(s, it)) {
-    PyErr_NoMemory();
-    s->failed = true;
-  } else if (s->rows == s->chunk)
+  s->full = !put_row(s, it);
+  if (s->rows == s->chunk && !s->full) {
+    PyEval_RestoreThread(s->thread);
     s->failed = !columns_give(s);
-  return s->failed ? PENSTOCK_WALK_STOP : PENSTOCK_WALK_ON;
+    s->thread = PyEval_SaveThread();
+  }
+  return s->failed || s->full ? PENSTOCK_WALK_STOP : PENSTOCK_WALK_ON;
 }
 
 static void column_bad(void *state, int err, const char *path, size_t size) {
   struct columns *s = state;
+  PyEval_RestoreThread(s->thread);
   PyObject *row = Py_BuildValue("y#i", path, (Py_ssize_t)size, -err);
   s->failed |= !row || PyList_Append(s->damaged, row) < 0;
   Py_XDECREF(row);
+  s->thread = PyEval_SaveThread();
 }
 
 /* columns(start, chunk, call): calls call(rows, columns) for each so many rows; gives the folders that could not be read. */
@@ -958,7 +966,11 @@ static PyObject *view_columns(PyObject *self, PyObject *args) {
   const char *p = s->damaged && columns_begin(s) ? inside(view, start, &size, &keep, &room) : NULL;
   int err = 0;
   if (p) {
+    s->thread = PyEval_SaveThread();
     err = penstock_view_walk(&view->v, p, (size_t)size, UINT_MAX, column_one, column_bad, s);
+    PyEval_RestoreThread(s->thread);
+    if (s->full && err == 0)
+      err = -ENOMEM;
     if (err == 0 && !s->failed && s->rows > 0)
       s->failed = !columns_give(s);
   }

@@ -12,6 +12,7 @@ Invariants:
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -24,43 +25,44 @@ from penstock.catalog.reader import Catalog
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CHUNK = 1 << 18
+CHUNK = 1 << 17
+"""Rows of a group: while one is written the next is gathered."""
 VERSION = 1
-_LEVEL = (3, 9)
-"""How hard zstd tries, for columns and for paths, which are half of the archive."""
 _KEY, _MANIFEST = b"penstock.catalog", b"penstock.manifest"
 
 
 class Column(NamedTuple):
-    """A column: its name here and in the kernel, the Arrow type, how it is encoded."""
+    """A column: its name here and in the kernel, the Arrow type, how it is encoded ("": by a dictionary), and how hard
+    zstd tries.  Which is best was tried on /usr and on a million made-up files; benchmarks/catalog.py has the sums."""
 
     name: str
     source: str
     type: str
     encoding: str = ""
+    level: int = 3
 
 
 COLUMNS = (
-    Column("path", "path", "binary", "DELTA_BYTE_ARRAY"),
+    Column("path", "path", "binary", "DELTA_BYTE_ARRAY", 5),
     Column("mode", "mode", "uint32"),
-    Column("size", "size", "uint64"),
+    Column("size", "size", "uint64", "PLAIN", 1),
     Column("uid", "uid", "uint32"),
     Column("gid", "gid", "uint32"),
     Column("nlink", "nlink", "uint32"),
     Column("ino", "ino", "uint64", "DELTA_BINARY_PACKED"),
     Column("blocks", "blocks", "uint64"),
-    Column("mtime_s", "mtime", "int64"),
-    Column("mtime_ns", "mtime_ns", "uint32"),
-    Column("ctime_s", "ctime", "int64"),
-    Column("ctime_ns", "ctime_ns", "uint32"),
-    Column("atime_s", "atime", "int64"),
-    Column("atime_ns", "atime_ns", "uint32"),
+    Column("mtime_s", "mtime", "int64", "PLAIN", 5),
+    Column("mtime_ns", "mtime_ns", "uint32", "PLAIN", 5),
+    Column("ctime_s", "ctime", "int64", "PLAIN", 5),
+    Column("ctime_ns", "ctime_ns", "uint32", "PLAIN", 5),
+    Column("atime_s", "atime", "int64", "PLAIN", 5),
+    Column("atime_ns", "atime_ns", "uint32", "PLAIN", 5),
     Column("target", "target", "binary"),
     Column("layout", "layout", "binary"),
     Column("sums", "sums", "binary"),
     Column("rdev", "rdev", "uint64"),
-    Column("generation", "generation", "uint32"),
-    Column("learnt_ns", "learnt_ns", "int64"),
+    Column("generation", "generation", "uint32", "PLAIN", 5),
+    Column("learnt_ns", "learnt_ns", "int64", "PLAIN"),
     Column("flags", "flags", "uint16"),
     Column("error", "error", "uint32"),
     Column("folder", "folder", "uint32"),
@@ -152,15 +154,27 @@ def write_parquet(catalog: Catalog, file: Path) -> Damaged:
             out,
             schema(),
             compression="zstd",
-            compression_level={column.name: _LEVEL[column.name == "path"] for column in COLUMNS},
+            compression_level={column.name: column.level for column in COLUMNS},
             use_dictionary=plain,
             column_encoding=encodings,
             write_statistics=["mode", "size", "uid", "gid", "mtime_s"],
             store_schema=False,
         ) as writer,
+        ThreadPoolExecutor(1) as beside_this,
     ):
         writer.add_key_value_metadata(marks)
-        return tables(catalog, lambda some: writer.write_table(some, row_group_size=CHUNK))
+        running: list[Future[None]] = []
+
+        def take(some: "pa.Table") -> None:
+            """Writes it while the next is gathered; no more than one waits."""
+            for one in running:
+                one.result()
+            running[:] = [beside_this.submit(writer.write_table, some, CHUNK)]
+
+        damaged = tables(catalog, take)
+        for one in running:
+            one.result()
+        return damaged
 
 
 def read_parquet(file: Path) -> "tuple[pa.Table, store.Manifest]":
