@@ -18,7 +18,7 @@ from penstock.base.elf import Elf
 from penstock.control import bypass, seen
 from penstock.policy.bypass import Reason
 from tests.conftest import Bed
-from tests.control.launching import PENSTOCK, PENSTOCK_RUN, compile_c, until
+from tests.control.launching import PENSTOCK, PENSTOCK_RUN, call, compile_c, until
 from tests.control.plane import Site
 
 SLEEP = "#include <unistd.h>\nint main(void) { for (;;) pause(); }\n"
@@ -282,6 +282,36 @@ def test_servers_count_what_a_static_program_did(
     assert found["c2"]["bypassing"]
     assert found["c2"]["by"] == {"mkdir": 50}
     assert found["c2"]["unseen_ratio"] == pytest.approx(50 / 51)
+
+
+def test_the_report_says_what_of_its_job_nobody_saw(
+    env: dict[str, str], make_testbed: Callable[..., Bed], tmp_path: Path
+) -> None:
+    """And says it still when the servers are gone."""
+    bed = make_testbed(settings={"stats.period": "50ms", "job.var": "SLURM_JOB_ID"})
+    for job, flags in (("r1", []), ("r2", ["-static"])):
+        program = compile_c(tmp_path, f"mk{job}", MKDIRS, *flags)
+        work = bed.path / job
+        work.mkdir()
+        script = f"mkdir {work}/seen && {program} {work}"
+        subprocess.run([PENSTOCK_RUN, "sh", "-c", script], env=with_job(env, job), check=True, timeout=60)
+    bed.ask("stats")
+
+    def report(job: str, *words: str, **more: str) -> str:
+        shown = call(PENSTOCK, "report", job, *words, env={**env, **more})
+        assert shown.returncode == 0, shown.stderr
+        return shown.stdout.decode()
+
+    assert json.loads(report("r2", "--json"))["run"]["unseen_ratio"] is None  # nobody said where to look
+    whole = json.loads(report("r1", "--json", PENSTOCK_RUN_MOUNTS=str(bed.path)))["run"]
+    escaped = json.loads(report("r2", "--json", PENSTOCK_RUN_DETECT="fuse.penstock"))["run"]
+    bed.stop()
+
+    assert whole["unseen_ratio"] == 0.0
+    assert escaped["unseen_ratio"] == pytest.approx(50 / 51)
+    assert json.loads(report("r2", "--json"))["run"]["partial"] == []
+    assert "NOT SEEN: 98 % of the requests" in report("r2")
+    assert "NOT SEEN" not in report("r1")
 
 
 def test_a_job_nobody_counted(env: dict[str, str], testbed: Bed) -> None:

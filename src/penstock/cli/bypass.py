@@ -113,23 +113,18 @@ def _compare(args: argparse.Namespace) -> int:
 
 def _gap(args: argparse.Namespace) -> "Gap":
     from penstock.base.errors import NothingMatchedError
-    from penstock.policy import bypass
+    from penstock.control import unseen
     from penstock.runs.history import History
     from penstock.targets.driver import driver_for
 
-    history = History(_common.settings_of(args), _common.note)
     server = driver_for(args.mount).job_counts()  # before the record is read: what comes in between is no gap
     if args.job not in server:
         raise NothingMatchedError(
             f"{args.mount} has counted nothing for a job {args.job!r}; its job ids come from jobid_var, and are "
             "kept for ten minutes after the last request"
         )
-    runs = [history.load(summary) for summary in history.summaries if summary.job == args.job]
-    nodes = [node for run in runs for node in run.nodes]
-    if any(not run.ended for run in runs):
+    history = History(_common.settings_of(args), _common.note)
+    gap, all_ended = unseen.compare(history, args.job, server[args.job])
+    if not all_ended:
         _common.note(f"job {args.job} has not ended: what it did last is not in its record yet")
-    seen: dict[str, int] = {}
-    for op in (op for node in nodes for op in node.ops):
-        seen[op.name] = seen.get(op.name, 0) + op.calls
-    written = sum(op.bytes for node in nodes for op in node.ops if op.name == "write")
-    return bypass.compare(server[args.job], seen, written)
+    return gap

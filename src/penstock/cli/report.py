@@ -41,16 +41,18 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from penstock.control import unseen
     from penstock.report import facts, table
     from penstock.runs.history import History, show_progress
 
-    history = History(_common.settings_of(args), _common.note, show_progress)
+    held = _common.settings_of(args)
+    history = History(held, _common.note, show_progress)
     summary = history.find(args.which)
     if summary.files > MANY_FILES:
         gc.disable()  # rows make no cycles, and looking for some would take as long as the report
         if sys.stderr.isatty():
             _common.note(f"adding up {summary.files:,} files")
-    found = facts.gather(history.load(summary))
+    found = facts.gather(unseen.fill(history, held, summary))
     if args.html:
         _write_page(found, args)
     elif args.csv:

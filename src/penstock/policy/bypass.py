@@ -53,6 +53,14 @@ class Gap:
         """Share of the comparable operations that was not seen; None: the servers counted none."""
         return self.unseen / self.counted if self.counted else None
 
+    @property
+    def share(self) -> float | None:
+        """The same without what may be chance, or that of bytes where it is larger; None: nothing was counted."""
+        words = {reason.word for reason in reasons(self)}
+        calls = self.unseen / self.counted if "counts" in words else 0.0
+        of_bytes = self.unseen_bytes / self.written_bytes if "bytes" in words else 0.0
+        return max(calls, of_bytes) if self.counted or self.written_bytes else None
+
 
 def compare(server: Mapping[str, int], seen: Mapping[str, int], written_bytes: int) -> Gap:
     """`server`: a job's row of its statistics; `seen`: calls by operation of calls.def, taken after it."""

@@ -80,7 +80,7 @@ def _partial(facts: Facts) -> list[str]:
         lines += [f"PARTIAL: {first}", *(f"  {hint}" for hint in hints)]
     if facts.run.unseen_ratio:
         share = units.show_ratio(facts.run.unseen_ratio, 1)
-        lines.append(f"NOT SEEN: {share} of the requests that the file system counted on a node")
+        lines.append(f"NOT SEEN: {share} of the requests that the file system counted for its job")
     if over := overflow(facts):
         lines.append(f"NOT IN FULL: {over}")
     return lines

@@ -182,10 +182,14 @@ class History:
         """Hide a run from now on; its bytes go with their month."""
         if not self.mine:
             raise DeniedError(f"the history {self.folder} is somebody else's; only he can forget runs of it")
-        node = os.uname().nodename
-        mark = record.Mark(node=node, word=merge.FORGOTTEN, time_ns=time.time_ns())
+        self.mark(
+            summary, record.Mark(node=os.uname().nodename, word=merge.FORGOTTEN, time_ns=time.time_ns())
+        )
+
+    def mark(self, summary: merge.Summary, mark: record.Mark) -> None:
+        """Note something of a run beside what there is."""
         frame = segments.pack(bytes.fromhex(summary.id), mark)
-        segments.append(self.folder, node, [frame], self._for_group)
+        segments.append(self.folder, mark.node, [frame], self._for_group)
 
 
 def short(run: str) -> str:

@@ -19,6 +19,7 @@ from penstock.base.text import visible
 from penstock.runs import record
 
 FORGOTTEN = "forgotten"  # the word of a mark that hides a run
+UNSEEN = "unseen"  # of one that tells what of its job was not seen: not of the run, which may be whole
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,9 @@ class Run:
 
     @property
     def unseen_ratio(self) -> float | None:
-        """The largest share of calls that a node's file system counted and Penstock did not see."""
-        return max((n.unseen_ratio for n in self.nodes if n.unseen_ratio is not None), default=None)
+        """The largest share that file systems counted for its job and Penstock did not see."""
+        told = [node.unseen_ratio for node in self.nodes] + [mark.unseen_ratio for mark in self.marks]
+        return max((ratio for ratio in told if ratio is not None), default=None)
 
 
 def _both(a: record.Limit, b: record.Limit) -> record.Limit:
@@ -221,7 +223,7 @@ def partial(run: Run) -> list[Partial]:
         for reason in node.partial:
             add(reason.word, reason.count, reason.text)
     for mark in run.marks:
-        if mark.word != FORGOTTEN:
+        if mark.word not in (FORGOTTEN, UNSEEN):
             add(mark.word, 0, mark.text, mark.hint)
     missing = run.expected_ranks - len(run.ranks)
     if run.ranks and missing <= 0:

@@ -205,13 +205,15 @@ class End(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A remark on the whole run: it is partial, why, and the command that would have seen all."""
+    """A remark on the whole run: it is partial, why, and the command that would have seen all; or its unseen share."""
 
     node: str = ""
     word: str = msgspec.field(name="why", default="")
     text: str = msgspec.field(name="txt", default="")
     hint: str = msgspec.field(name="try", default="")
     time_ns: int = msgspec.field(name="t", default=0)
+    # Of its job, the share that file systems counted and no record holds; None: this mark is about something else.
+    unseen_ratio: float | None = msgspec.field(name="uns", default=None)
 
 
 Payload = Begin | Node | End | Mark

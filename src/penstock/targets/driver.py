@@ -119,14 +119,22 @@ def driver_names() -> list[str]:
     return sorted(found, key=lambda name: (name == "posix", name))
 
 
-def driver_for(where: Where) -> Driver:
-    """The driver of the mount that a path or descriptor lies on."""
-    mount = mount_of(where)
+def driver_of(mount: Mount) -> Driver | None:
+    """The driver of a mount, which is not looked at."""
     for name in driver_names():
         found: Driver | None = importlib.import_module(f"penstock.targets.{name}").detect(mount)
         if found is not None:
             return found
-    raise PenstockError(f"{where}: no driver for a file system of type {mount.type}")
+    return None
+
+
+def driver_for(where: Where) -> Driver:
+    """The driver of the mount that a path or descriptor lies on."""
+    mount = mount_of(where)
+    found = driver_of(mount)
+    if found is None:
+        raise PenstockError(f"{where}: no driver for a file system of type {mount.type}")
+    return found
 
 
 _SETTING = {
