@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SHAPES = ("path", "fd", "read", "write", "stream", "dir", "stock", "own")
+SHAPES = ("path", "fd", "read", "write", "stream", "stock", "own")
 CLASSES = ("metadata", "data", "directory", "xattr", "lock")
 FLAGS = {"optional", "calls-back", "renamed"}
 KEYS = {"bytes", "fails", "on", "as"}
@@ -138,7 +138,6 @@ def check(call: Call) -> None:
         "fd": {"fd"},
         "read": {"fd"},
         "write": {"fd"},
-        "dir": {"dir"},
     }
     missing = needs.get(call.shape, set()) - call.names
     if missing:
@@ -330,9 +329,7 @@ def ignores(call: Call) -> list[str]:
     lines = []
     if call.shape == "stream":
         lines.append(f"  int fd = penstock_stream_fd({call.keys.get('on', 'stream')});")
-    if call.shape == "dir":
-        lines.append("  int fd = penstock_dir_fd(dir);")
-    if call.shape in ("fd", "read", "write", "stream", "dir"):
+    if call.shape in ("fd", "read", "write", "stream"):
         lines += ["  if (penstock_ignored(fd))", f"    {passing(call)}"]
     return lines
 

@@ -57,7 +57,10 @@ struct penstock_serve_image {
   uint64_t above_ino;                  /* what the root's listing says of .. */
 };
 
-enum { PENSTOCK_SERVE_NAMES = 1 /* every name in it is known: its entries are answered */ };
+enum {
+  PENSTOCK_SERVE_NAMES = 1, /* every name in it is known: its entries are answered */
+  PENSTOCK_SERVE_NAMED = 2, /* and may be listed: none of them is where something is mounted */
+};
 
 struct penstock_serve_row {
   uint64_t hash; /* of the absolute path */

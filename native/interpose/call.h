@@ -127,6 +127,8 @@ struct penstock_call {
   uint64_t start_ns;   /* when timed: right before the real call */
   uint64_t end_ns;     /* when timed: right after it */
 
+  void *dir;           /* the DIR that the call is on or (after) has made, or NULL */
+  bool begins;         /* after: nothing of it was read yet */
   const char *attribute; /* of setxattr and removexattr, as given: readable once the call succeeded */
   const struct penstock_wants *wants; /* of calls that a stage may answer; else NULL */
   uint32_t owed;         /* bits of stages whose after() comes even if the file is not under control after all */

@@ -4,6 +4,7 @@
 #include "interpose/raw.h"
 #include "interpose/wrap.h"
 #include "stages/changes.h"
+#include "stages/dirs.h"
 
 /* ---- from one descriptor to another ---- */
 
@@ -206,6 +207,8 @@ PENSTOCK_EXPORT long int syscall(long int number, ...) {
     penstock_lost(PENSTOCK_LOST_SYSCALLS);
   if (penstock_here.control && may_change(number, word))
     penstock_unseen(-1);
+  if (number == SYS_getdents64 || number == SYS_lseek)
+    penstock_dir_read_past((int)word[0]);
   long result = penstock_real.syscall(number, word[0], word[1], word[2], word[3], word[4], word[5]);
   if (keeps && result >= 0)
     follow(number, word, result);

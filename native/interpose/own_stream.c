@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* FILEs and DIRs as they come and go: a file is opened by name, and a descriptor behind it is new.  What libc opens for
+/* FILEs as they come and go: a file is opened by name, and a descriptor behind it is new.  What libc opens for
    itself in there is not seen by anybody, so the descriptor is asked for afterwards. */
 #include <string.h>
 #include "interpose/wrap.h"
@@ -112,35 +112,3 @@ PENSTOCK_EXPORT FILE *tmpfile64(void) {
   return result;
 
 PENSTOCK_EXPORT int fclose(FILE *stream) { CLOSE(penstock_stream_fd(stream), penstock_real.fclose(stream)) }
-PENSTOCK_EXPORT int closedir(DIR *dir) { CLOSE(penstock_dir_fd(dir), penstock_real.closedir(dir)) }
-
-PENSTOCK_EXPORT DIR *opendir(const char *path) {
-  struct penstock_call call;
-  if (!penstock_enter_path(&call, PENSTOCK_OP_OPENDIR, PENSTOCK_DOES_OPEN, AT_FDCWD, path)) {
-    DIR *dir = penstock_real.opendir(path);
-    penstock_opened_unseen(penstock_dir_fd(dir));
-    return dir;
-  }
-  call.open_flags = O_DIRECTORY;
-  if (penstock_before(&call)) {
-    penstock_answer(&call);
-    return NULL;
-  }
-  DIR *result = penstock_real.opendir(path);
-  penstock_after(&call, penstock_dir_fd(result), !result);
-  return result;
-}
-
-/* The descriptor is known already. */
-PENSTOCK_EXPORT DIR *fdopendir(int fd) {
-  struct penstock_call call;
-  if (penstock_ignored(fd) || !penstock_enter_fd(&call, PENSTOCK_OP_OPENDIR, 0, fd))
-    return penstock_real.fdopendir(fd);
-  if (penstock_before(&call)) {
-    penstock_answer(&call);
-    return NULL;
-  }
-  DIR *result = penstock_real.fdopendir(fd);
-  penstock_after(&call, result ? 0 : -1, !result);
-  return result;
-}

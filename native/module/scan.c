@@ -6,6 +6,7 @@
    with is kept alive by the caller. */
 #include "areas.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -378,6 +379,32 @@ static PyObject *scan_pending(PyObject *self, PyObject *capsule) {
   return list;
 }
 
+/* A folder's names as the file system lists them. */
+static PyObject *names_at(PyObject *self, PyObject *arg) {
+  PyObject *path, *list = NULL;
+  (void)self;
+  if (!PyUnicode_FSConverter(arg, &path))
+    return NULL;
+  DIR *dir = opendir(PyBytes_AsString(path));
+  const struct dirent *e = NULL;
+  if (dir)
+    list = PyList_New(0);
+  while (list && (errno = 0, e = readdir(dir))) {
+    PyObject *row = Py_BuildValue("y#Ki", e->d_name, (Py_ssize_t)strlen(e->d_name), (unsigned long long)e->d_ino, (int)e->d_type);
+    if (!row || PyList_Append(list, row) < 0)
+      Py_CLEAR(list);
+    Py_XDECREF(row);
+  }
+  if (!dir || (list && errno)) {
+    PyErr_SetFromErrno(PyExc_OSError);
+    Py_CLEAR(list);
+  }
+  if (dir)
+    closedir(dir);
+  Py_DECREF(path);
+  return list;
+}
+
 static void add_problem(void *state, enum penstock_problem what, int err, const char *path, size_t size) {
   PyObject **list = state, *row = Py_BuildValue("iiy#", (int)what, err, path, (Py_ssize_t)size);
   if (*list && (!row || PyList_Append(*list, row) < 0))
@@ -396,6 +423,7 @@ static PyObject *scan_problems(PyObject *self, PyObject *capsule) {
 
 PyMethodDef penstock_module_scan[] = {
   {"entry_at", entry_at, METH_O, "entry_at(path): its Entry as the file system has it now; symlinks are not followed."},
+  {"names_at", names_at, METH_O, "names_at(path): (name, inode, type) of each name that a folder lists, . and .. among them."},
   {"batch_new", batch_new, METH_NOARGS, "batch_new(): a batch of folders to be written."},
   {"batch_add", batch_add, METH_VARARGS, "batch_add(batch, name, entry, target, layout, sums): an entry of the folder closed next."},
   {"batch_root", batch_root, METH_VARARGS, "batch_root(batch, b'', entry, None, None, None): the root's own entry."},

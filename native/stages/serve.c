@@ -9,6 +9,7 @@
    2. Nothing is answered that the caller could not have asked: each folder on the path lets him pass by its mode bits
       alone, also root; the folders above the tree let everybody pass, or he asks for its root each time.
    3. No error but ENOENT is ever answered, and that only for a name missing in a folder of which every name is known.
+      (Names of a folder that the caller opened, and so may read, he gets whatever its mode says.)
    4. Doubt is: `..`, a slash at the end, a link in the middle or to be followed, AT_EMPTY_PATH, AT_STATX_FORCE_SYNC, what
       the catalog does not hold (birth times), files with other names, names that some file systems answer unlisted.
    5. Marks are set before the call that changes something, so whoever asks after it is not answered from the catalog.
@@ -29,7 +30,9 @@
 #include "interpose/call.h"
 #include "interpose/raw.h"
 #include "kernels/index.h"
+#include "kernels/listing.h"
 #include "stages/changes.h"
+#include "stages/dirs.h"
 
 enum { PATH_ROOM = 1024, COMPONENT_MAX = 255, LINK_MAX_BYTES = 4096, GROUPS_MAX = 256, BROUGHT_MAX = 3 };
 
@@ -69,6 +72,8 @@ static void set_stale(uint64_t hash, enum mark mark) {
 
 /* Nothing is answered any more. */
 static void stand_back(void) { __atomic_store_n(&shared()->all, 1, __ATOMIC_SEQ_CST); }
+
+static bool stood_back(void) { return __atomic_load_n(&shared()->all, __ATOMIC_ACQUIRE); }
 
 /* ---- paths ---- */
 
@@ -386,7 +391,7 @@ __attribute__((noinline)) static bool try_answer(struct penstock_call *call) {
   struct facts f;
   if (!call->given || !is_plain(call->given) || penstock_sealed() || penstock_elsewhere())
     return false;
-  if (__atomic_load_n(&shared()->all, __ATOMIC_ACQUIRE) || !penstock_path(call) || !in_root(call->path, call->path_size))
+  if (stood_back() || !penstock_path(call) || !in_root(call->path, call->path_size))
     return false;
   f.entry.parts_at = 0;
   if (penstock_on_signal_stack() || !wants_known(w))
@@ -398,6 +403,46 @@ __attribute__((noinline)) static bool try_answer(struct penstock_call *call) {
     return answer(call, -1, ENOENT, PENSTOCK_SERVE_MISSING);
   bool follows = w->what != PENSTOCK_WANTS_READLINK && !(w->flags & AT_SYMLINK_NOFOLLOW);
   return knows == KNOWN && !(follows && S_ISLNK(f.mode)) && answer_known(call, &f, &who);
+}
+
+/* ---- listing ---- */
+
+/* The folder behind a descriptor, as it is now: the catalog's, and nothing of it was read or is marked. */
+static const struct penstock_serve_row *find_folder(int fd, char path[PATH_ROOM], size_t *ret_size) {
+  struct stat st;
+  uint64_t hash;
+  if (PENSTOCK_RAW(lseek, fd, 0, SEEK_CUR, 0) != 0 || PENSTOCK_RAW(fstat, fd, &st, 0, 0) != 0 || st.st_dev != image->dev)
+    return NULL;
+  int size = penstock_fd_path(fd, path, PATH_ROOM);
+  if (size <= 0 || !in_root(path, (size_t)size))
+    return NULL;
+  *ret_size = (size_t)size;
+  const struct penstock_serve_row *row = row_at(path, (size_t)size, &hash);
+  if (!row || !(row->flags & PENSTOCK_SERVE_NAMED) || is_stale(hash, MARK_NAMES) || is_stale(hash, MARK_TREE) || too_old(row))
+    return NULL;
+  bool same = st.st_ino == row->ino && st.st_mtim.tv_sec == row->mtime_s && st.st_mtim.tv_nsec == row->mtime_ns &&
+              st.st_ctim.tv_sec == row->ctime_s && st.st_ctim.tv_nsec == row->ctime_ns;
+  return same ? row : NULL;
+}
+
+__attribute__((noinline)) static void try_list(DIR *dir, int fd) {
+  char path[PATH_ROOM];
+  size_t size, from = section->root_size + 1;
+  uint64_t hash;
+  struct penstock_listing listing;
+  if (!(image->flags & PENSTOCK_SERVE_LISTINGS) || penstock_sealed() || penstock_elsewhere() || penstock_on_signal_stack() || stood_back())
+    return;
+  const struct penstock_serve_row *row = find_folder(fd, path, &size), *above;
+  if (!row)
+    return;
+  bool top = size == section->root_size;
+  above = top ? NULL : row_at(path, parent_size(path, size), &hash);
+  if ((!top && !above) || penstock_listing_open(&listing, &entries, top ? "" : path + from, top ? 0 : size - from) < 0)
+    return;
+  listing.ino = row->ino;
+  listing.above_ino = top ? image->above_ino : above->ino;
+  if (penstock_dir_answer(dir, fd, &entries, &listing))
+    count(PENSTOCK_SERVE_LISTED);
 }
 
 /* ---- marking ---- */
@@ -456,6 +501,17 @@ static void mark_descriptor(int fd, bool self) {
     stand_back();
   if (where == HERE)
     mark_real(path, size, self);
+}
+
+/* One in the tree that was opened for reading, of which no stage will be told what is done through it. */
+static void mark_ignored(int fd) {
+  char path[PATH_ROOM];
+  size_t size = 0;
+  enum where where = find_descriptor(fd, false, path, &size);
+  if (where == ANYWHERE)
+    stand_back();
+  if (where == HERE && in_root(path, size))
+    mark_real(path, size, true);
 }
 
 /* `..` means what the kernel says: going up by text would be wrong where a link came before it. */
@@ -528,8 +584,6 @@ __attribute__((noinline)) static void mark_changes(struct penstock_call *call, u
 
 static bool marks(uint8_t what) { return what && what != PENSTOCK_EVENT_CLOSE && what != PENSTOCK_EVENT_MAP; }
 
-static bool stood_back(void) { return __atomic_load_n(&shared()->all, __ATOMIC_ACQUIRE); }
-
 static enum penstock_answer before(struct penstock_call *call) {
   if (!section)
     return PENSTOCK_GO;
@@ -542,6 +596,8 @@ static enum penstock_answer before(struct penstock_call *call) {
       count(PENSTOCK_SERVE_PASSED);
     return PENSTOCK_GO;
   }
+  if ((call->op == PENSTOCK_OP_READDIR && !call->dir) || (call->op == PENSTOCK_OP_SEEK && call->entry->flags & PENSTOCK_FD_DIRECTORY))
+    penstock_dir_read_past(call->fd);
   /* Also an open for reading: what is done through a descriptor that nobody looks at would be seen by nobody. */
   if (call->does & PENSTOCK_DOES_OPEN)
     call->owed |= PENSTOCK_STAGE_SERVE;
@@ -552,11 +608,14 @@ static enum penstock_answer before(struct penstock_call *call) {
 }
 
 static void after(struct penstock_call *call) {
+  if (image && call->dir && call->begins && !call->failed && call->entry && call->entry->under)
+    try_list(call->dir, call->fd);
   if (!section || !(call->does & PENSTOCK_DOES_OPEN) || call->failed || call->result < 0 || stood_back())
     return;
-  bool ignored = !call->entry || !call->entry->under;
-  if (penstock_may_change(call->open_flags) || ignored)
-    mark_descriptor((int)call->result, ignored);
+  if (penstock_may_change(call->open_flags))
+    mark_descriptor((int)call->result, false);
+  else if (!penstock_sealed() && (!call->entry || !call->entry->under))
+    mark_ignored((int)call->result);
 }
 
 static void unseen(int fd) {

@@ -84,22 +84,45 @@ def tools(root: Path, other: Path) -> Iterator[list[str]]:
     yield ["find", str(root), "-size", "+1k", "-newermt", "2001-01-01", "-print0"]
     yield ["find", "-L", str(root), "-type", "f", "-print0"]
     yield ["ls", "-lRna", "--time-style=full-iso", str(root)]
-    yield ["du", "-ab", str(root)]
+    yield ["du", "-abl", str(root)]
     yield ["du", "-s", str(root)]
     yield ["rsync", "-an", "--out-format=%i %n%L %l", f"{root}/", f"{other}/"]
+    yield ["rsync", "-anc", "--delete", "--out-format=%i %n", f"{root}/", f"{other}/"]
     yield [sys.executable, "-S", "-c", "import os, sys\n" + WALK, str(root)]
+    yield [sys.executable, "-S", "-c", "import os, sys\n" + BY_DESCRIPTORS, str(root)]
+
+
+BY_DESCRIPTORS = """
+for top, folders, files, fd in os.fwalk(sys.argv[1]):
+    folders.sort()
+    again = sorted((it.name, it.inode(), it.is_dir(), it.stat(follow_symlinks=False).st_size) for it in os.scandir(fd))
+    print(top, sorted(files), sorted(os.listdir(fd)) == sorted(os.listdir(top)), again)
+"""
+
+
+def in_order(words: list[str], out: bytes) -> list[bytes]:
+    """find and du say it in the order in which a folder lists its names, which means nothing."""
+    end = b"\0" if words[0] == "find" else b"\n"
+    return sorted(out.split(end)) if words[0] in ("find", "du") else out.split(end)
+
+
+def same_tools(env: dict[str, str], cat: Path, root: Path, other: Path) -> Iterator[tuple[list[str], Ran]]:
+    """Runs each with and without; it must say the same."""
+    other.mkdir()
+    for words in tools(root, other):
+        bare = subprocess.run(words, capture_output=True, timeout=60, check=False)
+        ran = serve(env, cat, *words)
+        assert in_order(words, ran.out) == in_order(words, bare.stdout), words
+        assert ran.status == bare.returncode
+        assert ran.served > 10, (words, ran.err)
+        yield words, ran
 
 
 def test_s04_tools_say_the_same_with_and_without(
     env: dict[str, str], cat: Path, tree: Path, fast: Path
 ) -> None:
-    other = fast / "other"
-    other.mkdir()
-    for words in tools(tree, other):
-        bare = subprocess.run(words, capture_output=True, timeout=60, check=False)
-        ran = serve(env, cat, *words)
-        assert (ran.out, ran.status) == (bare.stdout, bare.returncode), words
-        assert ran.served > 10, (words, ran.err)
+    for words, ran in same_tools(env, cat, tree, fast / "other"):
+        assert ran.listings >= 8, (words, ran.err)
 
 
 FIELDS = """
@@ -401,10 +424,87 @@ def test_s02_removing_a_tree_leaves_nothing(env: dict[str, str], cat: Path, tree
     assert not (tree / "a").exists()
 
 
-def test_s05_listings_are_the_file_systems_own(env: dict[str, str], cat: Path, tree: Path) -> None:
-    """A name that others made since is listed, though the folder's answers are older."""
-    ask = "print(json.dumps(sorted(os.listdir(sys.argv[1]))))"
-    assert json.loads(python(env, cat, ask, tree / "a").out) == sorted(os.listdir(tree / "a"))
+@pytest.fixture(scope="session")
+def ways(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("programs") / "listing_ways"
+    source = Path(__file__).with_name("listing_ways.c")
+    flags = ["-O1", "-Wall", "-Werror", "-Wno-deprecated-declarations", "-pthread"]
+    subprocess.run(["gcc", *flags, source, "-o", made], check=True)
+    return made
+
+
+@pytest.mark.parametrize("folder", ["a", "empty", "."])
+def test_s05_every_way_of_listing_gives_the_same(
+    env: dict[str, str], cat: Path, tree: Path, fast: Path, ways: Path, folder: str
+) -> None:
+    """readdir and its family, on DIRs that libc opened; libc's own walks; what reads beside them."""
+    (fast / "to").symlink_to(tree / folder)
+    words = [str(ways), str(tree / folder), str(fast / "to")]
+    bare = subprocess.run(words, capture_output=True, timeout=60, check=True)
+    settle(tree, 0.05)
+    build(tree, fast / "two.cat")
+    ran = serve(env, fast / "two.cat", *words)
+    assert ran.out.decode(errors="replace").splitlines() == bare.stdout.decode(errors="replace").splitlines()
+    assert ran.listings > 100
+
+
+def test_s02_a_folder_that_others_changed_is_listed_by_the_file_system(
+    env: dict[str, str], cat: Path, tree: Path
+) -> None:
+    """Also one that changed after the run began, by somebody of whom nothing is seen."""
+    text = """
+def names(): return sorted(os.listdir(sys.argv[1]))
+found = [len(names())]
+print(json.dumps(found), flush=True)
+sys.stdin.readline()
+print(json.dumps(names()))
+"""
+    command = [str(PENSTOCK), "run", "-v", "--serve", str(cat), "--", sys.executable, "-S", "-c",
+               "import os, sys, json\n" + text, str(tree / "a")]  # fmt: skip
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=env, text=True, **pipes) as run:  # type: ignore[call-overload]
+        assert json.loads(run.stdout.readline()) == [len(os.listdir(tree / "a"))]
+        (tree / "a/late").write_text("late")
+        out, err = run.communicate("\n", timeout=60)
+    assert json.loads(out) == sorted(os.listdir(tree / "a"))
+    assert " and 1 listings, " in err
+
+
+def test_s02_a_listing_that_began_ends_whatever_is_removed_meanwhile(
+    env: dict[str, str], cat: Path, tree: Path
+) -> None:
+    text = """
+before, seen = set(os.listdir(sys.argv[1])), []
+for entry in os.scandir(sys.argv[1]):
+    seen.append(entry.name)
+    if entry.is_file(): os.unlink(entry.path)
+print(json.dumps([len(seen), len(set(seen)), set(seen) == before, sorted(os.listdir(sys.argv[1]))]))
+"""
+    ran = python(env, cat, text, tree / "a")
+    count, different, same, left = json.loads(ran.out)
+    assert (count, different, same, left) == (43, 43, True, ["b"])
+    assert ran.listings == 2
+
+
+def test_listings_that_the_file_system_gives_otherwise_are_its_own(
+    env: dict[str, str], cat: Path, tree: Path
+) -> None:
+    top = os.lstat(tree)
+    names = [(b".", top.st_ino, 4), (b"..", 1, 4), (b"a", 7, 8)]
+    expected = {name: (inode, kind) for name, inode, kind in names}
+    assert serving.is_listed(names, expected)
+    assert serving.is_listed([(name, inode, 0) for name, inode, _ in names], expected)
+    assert not serving.is_listed(names[:2], expected)
+    assert not serving.is_listed([*names, (b"b", 8, 8)], expected)
+    assert not serving.is_listed([*names[:2], (b"a", 8, 8)], expected)
+    assert not serving.is_listed([*names[:2], (b"a", 7, 10)], expected)
+
+
+def test_mount_points_are_listed_by_the_file_system() -> None:
+    known = serving.Known(b"a", None, 1, 0)
+    assert serving.flags_of(known, frozenset(), frozenset()) == 3
+    assert serving.flags_of(known, frozenset(), frozenset({b"a"})) == 1
+    assert serving.flags_of(known, frozenset({b"a"}), frozenset()) == 0
 
 
 def test_folders_that_changed_since_are_not_answered(env: dict[str, str], cat: Path, tree: Path) -> None:
@@ -560,12 +660,16 @@ for i in range(10):
         assert len(os.getxattr(path, "lustre.lov")) > 30
 """
 
-    def requests(*words: object) -> dict[str, int]:
+    (fast / "none").mkdir()
+    no_catalog = fast / "none.cat"
+    build(fast / "none", no_catalog)
+
+    def requests(*words: object, catalog: Path = fast / "set.cat") -> dict[str, int]:
         bed.ask("flush")  # type: ignore[attr-defined]
         bed.counters()  # type: ignore[attr-defined]
         bed.ask("drop")  # type: ignore[attr-defined]
         with bed.counted(0) as got:  # type: ignore[attr-defined]
-            ran = serve(env, fast / "set.cat", *words)
+            ran = serve(env, catalog, *words)
             assert ran.status == 0, ran.err
         said.append(ran)
         return dict(got)
@@ -577,13 +681,21 @@ for i in range(10):
     assert said[-1].passed == 0
     more = {name: count - nothing.get(name, 0) for name, count in asked.items()}
     assert sum(max(it, 0) for it in more.values()) <= 3, more
-    other = fast / "other"
-    other.mkdir()
-    for words in tools(root, other):
-        bare = subprocess.run(words, capture_output=True, timeout=60, check=False)
-        ran = serve(env, fast / "set.cat", *words)
-        assert (ran.out, ran.status) == (bare.stdout, bare.returncode), words
-        assert ran.served > 10
+    walk = [
+        sys.executable,
+        "-S",
+        "-c",
+        "import os, sys; print(sum(len(c) for a, b, c in os.walk(sys.argv[1])))",
+    ]
+    asked = requests(*walk, root)
+    assert (said[-1].out, said[-1].listings) == (b"200\n", 11)
+    # What the run's begin lists to see whether inodes are the same, and no more.
+    assert asked["readpage"] == nothing["readpage"] <= 9, (asked, nothing)
+    assert asked["enq:readdir"] == nothing["enq:readdir"]
+    without = requests(*walk, root, catalog=no_catalog)
+    assert without["readpage"] >= 11
+    for words, ran in same_tools(env, fast / "set.cat", root, fast / "other"):
+        assert ran.listings >= 11, words
 
 
 # ---- what is said of it ----

@@ -32,11 +32,13 @@ SECTION, VERSION, MAGIC = 3, 2, 0x3156525345534350
 ROOT_MAX = 240
 THREADS = 16
 SAMPLES = 32
+LISTINGS = 8
+DIRECTORY = stat.S_IFDIR >> 12
 _SECTION = struct.Struct("<IIIIQQQQQ240s")
 _IMAGE = struct.Struct("<QIIQQQIIIIQQIIQ32sQ")
 _ROW = struct.Struct("<QQQQqqqqIIIIIIIIII")
-_NAMES = 1
-_LISTS, _OPEN = 1, 2
+_NAMES, _NAMED = 1, 2
+_LISTS, _OPEN, _LISTINGS = 1, 2, 4
 _ACL = "system.posix_acl_access"
 _NS = 1_000_000_000
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
@@ -75,10 +77,20 @@ def is_fresh(known: Known, now: os.stat_result, device: int, tick_ns: int) -> bo
     return same and settled and now.st_dev == device and stat.S_ISDIR(now.st_mode)
 
 
-def flags_of(known: Known, written: frozenset[bytes]) -> int:
-    """May names in it be answered?"""
+def flags_of(known: Known, written: frozenset[bytes], above_mounts: frozenset[bytes]) -> int:
+    """May names in it be answered, and listed?  A listing says of what is below a mount, not of what is mounted."""
     doubtful = known.flags & (MOVED | UNREADABLE | LEFT_OUT | OTHER_MOUNT)
-    return _NAMES if known.flags & COMPLETE and not doubtful and known.path not in written else 0
+    if not known.flags & COMPLETE or doubtful or known.path in written:
+        return 0
+    return _NAMES if known.path in above_mounts else _NAMES | _NAMED
+
+
+def is_listed(names: Iterable[tuple[bytes, int, int]], expected: dict[bytes, tuple[int, int]]) -> bool:
+    """Does the file system list these names with these inodes, and types where it says any?"""
+    seen = {name: (inode, kind) for name, inode, kind in names}
+    return seen.keys() == expected.keys() and all(
+        seen[name][0] == inode and seen[name][1] in (0, kind) for name, (inode, kind) in expected.items()
+    )
 
 
 def row_of(path: bytes, now: os.stat_result, flags: int, learnt_ns: int) -> bytes:
@@ -178,6 +190,19 @@ def _samples(catalog: Catalog, folders: list[bytes]) -> Iterator[os.stat_result]
                 break
 
 
+def _listings(catalog: Catalog, root: bytes, inodes: dict[bytes, int], listed: list[bytes]) -> int | None:
+    """Are some folders listed as the catalog has them?  Then what the root's says of `..`, else None."""
+    above = next((inode for name, inode, _ in _native.names_at(root) if name == b".."), 0)
+    for path in {b"", *listed[:: -(-len(listed) // LISTINGS) or 1]} & {*listed}:
+        parent = inodes[path.rpartition(b"/")[0]] if path else above
+        expected = {b".": (inodes[path], DIRECTORY), b"..": (parent, DIRECTORY)}
+        for name, entry, *_ in catalog.view.list(path):
+            expected[name] = (entry.st_ino, stat.S_IFMT(entry.st_mode) >> 12)
+        if not is_listed(_native.names_at(root + b"/" + path), expected):
+            return None
+    return above
+
+
 def _written(root: bytes) -> frozenset[bytes]:
     """Folders below the root in which a file is open for writing here: the program inherits that."""
     found = set()
@@ -213,6 +238,9 @@ def prepare(file: str | os.PathLike[str], max_age_s: int = 0) -> Serving:
     if damaged:
         raise PenstockError(f"{file}: is damaged; penstock catalog update --full mends it")
 
+    mounts = (it.path for it in folders if it.flags & (LEFT_OUT | OTHER_MOUNT))
+    above_mounts = frozenset(path.rpartition(b"/")[0] for path in mounts if path)
+
     def look(known: Known) -> bytes | None:
         whole = root + b"/" + known.path if known.path else root
         try:
@@ -221,12 +249,20 @@ def prepare(file: str | os.PathLike[str], max_age_s: int = 0) -> Serving:
             return None
         if not is_fresh(known, now, top.st_dev, tick_ns) or (lists and _has_list(whole)):
             return None
-        return row_of(whole, now, flags_of(known, written), known.learnt_ns)
+        return row_of(whole, now, flags_of(known, written, above_mounts), known.learnt_ns)
 
     with ThreadPoolExecutor(THREADS) as pool:
         seen = list(pool.map(look, folders))
     rows = [row for row in seen if row is not None]
     samples = list(_samples(catalog, [it.path for it, row in zip(folders, seen, strict=True) if row]))
+    inodes = {it.path: it.entry.st_ino for it, row in zip(folders, seen, strict=True) if row}
+    above = _listings(
+        catalog,
+        root,
+        inodes,
+        [it.path for it in folders if it.path in inodes and flags_of(it, written, above_mounts) & _NAMED
+         and (not it.path or it.path.rpartition(b"/")[0] in inodes)],
+    )  # fmt: skip
     slots = table_of(rows)
     rows_at = _IMAGE.size
     slots_at = (rows_at + len(rows) * _ROW.size + 7) // 8 * 8
@@ -235,10 +271,10 @@ def prepare(file: str | os.PathLike[str], max_age_s: int = 0) -> Serving:
         for kind in (stat.S_IFREG, stat.S_IFLNK)
     ]
     head = _IMAGE.pack(
-        MAGIC, VERSION, _LISTS * lists + _OPEN * _is_open_above(root),
+        MAGIC, VERSION, _LISTS * lists + _OPEN * _is_open_above(root) + _LISTINGS * (above is not None),
         slots_at + 4 * len(slots), top.st_dev, top.st_ino, top.st_uid, top.st_gid,
         len(rows), len(slots), rows_at, slots_at, *kinds, max_age_s,
-        LAYOUTS.get(catalog.manifest.identity.type, "").encode(), 0,
+        LAYOUTS.get(catalog.manifest.identity.type, "").encode(), above or 0,
     )  # fmt: skip
     gap = b"\0" * (slots_at - rows_at - len(rows) * _ROW.size)
     image = _sealed("penstock-serve", (head, *rows, gap, struct.pack(f"<{len(slots)}I", *slots)))
