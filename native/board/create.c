@@ -23,6 +23,8 @@ enum {
   DEFAULT_RING_BYTES = 4 << 20,
   DEFAULT_SAMPLE_EVERY = 128,
   CONTROL_MAX_BYTES = 4 << 20,
+  PLACE_ROOM_BYTES = 256 << 10, /* of a spot for a plan that may come */
+  PLACE_PART_BYTES = 768 << 10, /* of one that there is, at least: another one may come */
 };
 
 static const char *const NOISE[] = {
@@ -127,13 +129,18 @@ static uint64_t on_line(uint64_t bytes) { return (bytes + PENSTOCK_LINE - 1) / P
 
 static bool is_limits(const struct penstock_board_part *part) { return part->kind == PENSTOCK_SECTION_LIMITS; }
 
+static uint64_t room_of(const struct penstock_board_part *part) {
+  bool grows = part->kind == PENSTOCK_SECTION_PLACE && part->bytes < PLACE_PART_BYTES;
+  return grows ? PLACE_PART_BYTES : part->bytes;
+}
+
 /* All of control: its head, freed[], limits, and what the plan brings. */
 static uint64_t control_bytes(const struct penstock_board_plan *plan, uint32_t chunk_count) {
   uint64_t bytes = on_line(sizeof(struct penstock_control) + chunk_count * sizeof(uint32_t));
   bytes += on_line(sizeof(struct penstock_limits_control));
   for (uint32_t i = 0; i < plan->part_count; i++)
-    bytes += is_limits(&plan->parts[i]) ? 0 : on_line(plan->parts[i].bytes);
-  return bytes;
+    bytes += is_limits(&plan->parts[i]) ? 0 : on_line(room_of(&plan->parts[i]));
+  return bytes + plan->place_spots * on_line(PLACE_ROOM_BYTES);
 }
 
 static void *add_section(struct penstock_control *control, uint32_t number, uint64_t *at, uint32_t kind, uint32_t version,
@@ -157,7 +164,7 @@ static int fill_sections(struct penstock_control *control, const struct penstock
     if (part->kind == PENSTOCK_SECTION_PLACE)
       control->stages |= PENSTOCK_STAGE_PLACE;
     if (!is_limits(part))
-      memcpy(add_section(control, number++, &at, part->kind, part->version, part->bytes), part->data, part->bytes);
+      memcpy(add_section(control, number++, &at, part->kind, part->version, room_of(part)), part->data, part->bytes);
     else if (penstock_limits_wrong(part->data, part->bytes))
       return -EINVAL;
     else {
@@ -166,12 +173,78 @@ static int fill_sections(struct penstock_control *control, const struct penstock
       control->stages |= limits->count ? PENSTOCK_STAGE_LIMIT : 0;
     }
   }
+  for (uint32_t i = 0; i < plan->place_spots; i++) {
+    struct penstock_place_head *empty = add_section(control, number++, &at, PENSTOCK_SECTION_PLACE, PENSTOCK_PLACE_VERSION,
+                                                    PLACE_ROOM_BYTES);
+    empty->version = PENSTOCK_PLACE_VERSION;
+  }
   return 0;
 }
 
 void *penstock_board_section(const struct penstock_board *board, uint32_t kind, uint32_t version, uint64_t least) {
   const void *section = penstock_control_section(board->control, board->control_bytes, kind, version, least);
   return section ? (char *)board->control + ((const char *)section - (const char *)board->control) : NULL;
+}
+
+/* ---- plans ---- */
+
+/* The spot of the same file system; else one that nobody has. */
+static struct penstock_place_head *spot_for(struct penstock_board *board, const struct penstock_place_head *plan,
+                                            uint64_t bytes) {
+  struct penstock_place_spot spots[PENSTOCK_PLACES_MAX];
+  const struct penstock_place_spot *found = NULL;
+  uint32_t count = penstock_place_spots(spots, board->control, board->control_bytes);
+  for (uint32_t i = 0; i < count; i++) {
+    const struct penstock_place_head *head = spots[i].head;
+    bool known = head->driver != PENSTOCK_PLACE_NONE || head->mount_size;
+    bool same = known && head->mount_size == plan->mount_size && !memcmp(head->mount, plan->mount, plan->mount_size);
+    if (same || (!known && !found))
+      found = &spots[i];
+    if (same)
+      break;
+  }
+  if (!found || found->bytes < bytes)
+    return NULL;
+  return (void *)((char *)board->control + ((const char *)found->head - (const char *)board->control));
+}
+
+/* The file system that a plan is for is under control; no more rules than there is room for. */
+static void rule_for(struct penstock_board *board, const struct penstock_place_head *plan) {
+  struct penstock_prefix rules[PENSTOCK_PREFIXES_MAX], *rule;
+  char mount[PENSTOCK_PREFIX_BYTES + 1] = "/";
+  uint32_t count = board->control->prefix_count, at = 0;
+  memcpy(mount, plan->mount, plan->mount_size);
+  memcpy(rules, board->control->prefixes, sizeof rules);
+  while (at < count && !(rules[at].size == plan->mount_size && !memcmp(rules[at].path, plan->mount, plan->mount_size)))
+    at++;
+  rule = &rules[at];
+  if (at < PENSTOCK_PREFIXES_MAX && !(at < count && rule->under & PENSTOCK_UNDER_MOUNT) &&
+      !penstock_board_rule(rule, mount, PENSTOCK_UNDER_RECORD | PENSTOCK_UNDER_MOUNT, plan->dev))
+    penstock_board_rules(board, rules, at < count ? count : count + 1);
+}
+
+int penstock_board_place(struct penstock_board *board, const void *section, uint64_t bytes, uint32_t begin) {
+  const struct penstock_place_head *plan = section;
+  struct penstock_place checked;
+  const size_t same = offsetof(struct penstock_place_head, driver); /* version and generation stay */
+  if (penstock_place_open(&checked, section, bytes) || plan->mount_size > sizeof plan->mount ||
+      (plan->mount_size && plan->mount[0] != '/'))
+    return -EINVAL;
+  struct penstock_place_head *head = spot_for(board, plan, bytes);
+  if (!head)
+    return -ENOSPC;
+  if (checked.driver == PENSTOCK_PLACE_NONE && head->driver != PENSTOCK_PLACE_NONE)
+    return 0; /* another run of the job has a plan */
+  begin = head->driver == PENSTOCK_PLACE_NONE ? begin : head->begin;
+  uint32_t generation = head->generation | 1;
+  __atomic_exchange_n(&head->generation, generation, __ATOMIC_ACQ_REL); /* it changes after this ... */
+  memcpy((char *)head + same, (const char *)section + same, bytes - same);
+  head->version = PENSTOCK_PLACE_VERSION;
+  head->begin = begin;
+  __atomic_store_n(&head->generation, generation + 1, __ATOMIC_RELEASE); /* ... and before this */
+  rule_for(board, plan);
+  penstock_board_stages(board, board->control->stages | PENSTOCK_STAGE_PLACE);
+  return 0;
 }
 
 /* ---- making one ---- */
@@ -329,7 +402,7 @@ int penstock_board_create(const char *folder, const struct penstock_board_plan *
   board.chunk_count = chunks_for(plan->usage_max_bytes ? plan->usage_max_bytes : DEFAULT_MAX_BYTES);
   board.usage_max_bytes = penstock_chunk_offset(board.chunk_count, board.chunk_count);
   board.control_bytes = control_bytes(plan, board.chunk_count);
-  if (board.chunk_count == 0 || plan->part_count >= PENSTOCK_SECTIONS_MAX || board.control_bytes > CONTROL_MAX_BYTES)
+  if (board.chunk_count == 0 || plan->part_count + plan->place_spots >= PENSTOCK_SECTIONS_MAX || board.control_bytes > CONTROL_MAX_BYTES)
     return -EINVAL;
   if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random ||
       snprintf(aside, sizeof aside, "%s.%016llx", folder, (unsigned long long)random) >= (int)sizeof aside)

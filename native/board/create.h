@@ -25,6 +25,7 @@ struct penstock_board_plan {
   uint64_t ring_bytes;          /* with the stage `catalog`; default: 4 MiB; rounded down to a power of two of slots */
   const struct penstock_prefix *prefixes;
   uint32_t prefix_count;
+  uint32_t place_spots;         /* for plans that may come later, besides those of the parts */
   const struct penstock_board_part *parts; /* copied as they are, but for limits: those are a spec (limits.h) */
   uint32_t part_count;
 };
@@ -62,6 +63,12 @@ void penstock_board_stages(struct penstock_board *board, uint32_t stages);
 
 /* The chunk's holder with this seq is dead and all it counted is kept elsewhere: others may take it. */
 void penstock_board_free(struct penstock_board *board, uint32_t chunk, uint32_t seq);
+
+/* Puts a plan (a section of place.h) into the spot of its file system, or into one that has none yet, under a running
+   program; the file system is under control from then on, for programs that start.  Nodes begin at `begin` of its lists
+   (place.h), but for a spot that says already where.  -ENOSPC: no spot has room for it; -EINVAL: it makes no sense.
+   `section` is 8-byte aligned. */
+int penstock_board_place(struct penstock_board *board, const void *section, uint64_t bytes, uint32_t begin);
 
 /* A section of a kind and version, at least so large; NULL: there is none. */
 void *penstock_board_section(const struct penstock_board *board, uint32_t kind, uint32_t version, uint64_t least);

@@ -14,9 +14,12 @@ const char *penstock_place_open(struct penstock_place *ret, const void *at, uint
   const struct penstock_place_head *head = at;
   if (bytes < sizeof *head || (uintptr_t)at % 8)
     return "it is too short";
+  uint32_t generation = __atomic_load_n(&head->generation, __ATOMIC_ACQUIRE), driver = head->driver;
+  if (generation & 1)
+    return "it is being changed";
   if (head->version != PENSTOCK_PLACE_VERSION)
     return "it has another version than this program";
-  if (head->driver != PENSTOCK_PLACE_LUSTRE && head->driver != PENSTOCK_PLACE_CEPHFS)
+  if (driver > PENSTOCK_PLACE_CEPHFS)
     return "it is for a file system that is not known here";
   /* What is checked is a copy: the original may change. */
   struct penstock_place_part part[6] = {head->variants, head->entries, head->targets,
@@ -43,35 +46,70 @@ const char *penstock_place_open(struct penstock_place *ret, const void *at, uint
     .pool_count = part[3].count,
     .byte_count = part[4].count,
     .folder_count = part[5].count,
-    .driver = head->driver,
+    .driver = driver,
+    .generation = generation,
   };
   return NULL;
 }
 
-uint32_t penstock_places_open(struct penstock_place ret[PENSTOCK_PLACES_MAX], const struct penstock_control *control,
+bool penstock_place_stands(const struct penstock_place *p) {
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  return __atomic_load_n(&p->head->generation, __ATOMIC_RELAXED) == p->generation;
+}
+
+uint32_t penstock_place_spots(struct penstock_place_spot ret[PENSTOCK_PLACES_MAX], const struct penstock_control *control,
                               uint64_t bytes) {
   uint32_t count = 0;
   for (uint32_t i = 0; i < PENSTOCK_SECTIONS_MAX && count < PENSTOCK_PLACES_MAX; i++) {
     struct penstock_section s = control->sections[i];
     if (s.kind == PENSTOCK_SECTION_PLACE && s.version == PENSTOCK_PLACE_VERSION && s.offset_bytes <= bytes &&
-        s.size_bytes <= bytes - s.offset_bytes &&
-        !penstock_place_open(&ret[count], (const uint8_t *)control + s.offset_bytes, s.size_bytes))
-      count++;
+        s.size_bytes <= bytes - s.offset_bytes && s.offset_bytes % 8 == 0 && s.size_bytes >= sizeof *ret->head)
+      ret[count++] = (struct penstock_place_spot){(const void *)((const uint8_t *)control + s.offset_bytes), s.size_bytes};
   }
   return count;
+}
+
+uint32_t penstock_places_open(struct penstock_place ret[PENSTOCK_PLACES_MAX], const struct penstock_control *control,
+                              uint64_t bytes) {
+  struct penstock_place_spot spots[PENSTOCK_PLACES_MAX];
+  uint32_t count = 0, spot_count = penstock_place_spots(spots, control, bytes);
+  for (uint32_t i = 0; i < spot_count; i++)
+    if (!penstock_place_open(&ret[count], spots[i].head, spots[i].bytes) && ret[count].driver != PENSTOCK_PLACE_NONE)
+      count++;
+  return count;
+}
+
+/* How long the mount is that holds a path: -1 for one that does not. */
+static int holds(const struct penstock_place_head *head, const char *path, size_t size) {
+  uint32_t mount = head->mount_size;
+  bool known = head->driver != PENSTOCK_PLACE_NONE || mount;
+  return known && mount <= sizeof head->mount && mount < size && memcmp(path, head->mount, mount) == 0 && path[mount] == '/'
+           ? (int)mount
+           : -1;
+}
+
+const struct penstock_place_spot *penstock_place_spot_of(const struct penstock_place_spot *spots, uint32_t count,
+                                                         const char *path, size_t size) {
+  const struct penstock_place_spot *best = NULL;
+  for (uint32_t i = 0, longest = 0; i < count; i++) {
+    int mount = holds(spots[i].head, path, size);
+    if (mount < 0 || (best && (uint32_t)mount <= longest))
+      continue;
+    best = &spots[i];
+    longest = (uint32_t)mount;
+  }
+  return best;
 }
 
 const struct penstock_place *penstock_places_of(const struct penstock_place *plans, uint32_t count, const char *path,
                                                 size_t size) {
   const struct penstock_place *best = NULL;
-  uint32_t longest = 0;
-  for (uint32_t i = 0; i < count; i++) {
-    uint32_t mount = plans[i].head->mount_size;
-    if (mount > sizeof plans[i].head->mount || mount >= size || (best && mount <= longest) ||
-        memcmp(path, plans[i].head->mount, mount) != 0 || path[mount] != '/')
+  for (uint32_t i = 0, longest = 0; i < count; i++) {
+    int mount = holds(plans[i].head, path, size);
+    if (mount < 0 || (best && (uint32_t)mount <= longest))
       continue;
     best = &plans[i];
-    longest = mount;
+    longest = (uint32_t)mount;
   }
   return best;
 }
@@ -100,6 +138,7 @@ const char *const penstock_place_count_names[PENSTOCK_PLACE_COUNTS] = {
   [PENSTOCK_PLACE_FAILED] = "failed",
   [PENSTOCK_PLACE_RESCUED] = "rescued",
   [PENSTOCK_PLACE_FOLDERS] = "folders",
+  [PENSTOCK_PLACE_EARLY] = "early",
 };
 
 /* ---- names ---- */

@@ -17,9 +17,10 @@
    Invariants:
    1. Reading one takes no more steps than PENSTOCK_PLACE_VARIANTS_MAX matches of a name, and touches only the section,
       whatever stands in it: offsets and counts are checked when a process starts, indices when they are followed.
-   2. It may change while programs run: `generation` is odd meanwhile.  Who meets that, or another one after reading,
-      has no plan for this file.
-   3. Two names with the same key would get the same layout: that is a worse place, never a wrong file. */
+   2. It may change while programs run, as a whole and within the section's room: `generation` is odd meanwhile.  Who
+      meets that, or another one after reading, has no plan for this file.
+   3. A section may hold no plan (yet): PENSTOCK_PLACE_NONE, which says why.  What is created until there is one counts.
+   4. Two names with the same key would get the same layout: that is a worse place, never a wrong file. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,7 +41,14 @@ enum {
   PENSTOCK_PLACE_POOL_NAME = 56,
 };
 
-enum penstock_place_driver { PENSTOCK_PLACE_LUSTRE = 1, PENSTOCK_PLACE_CEPHFS = 2 };
+enum penstock_place_driver { PENSTOCK_PLACE_NONE = 0, PENSTOCK_PLACE_LUSTRE = 1, PENSTOCK_PLACE_CEPHFS = 2 };
+
+/* Why there is no plan. */
+enum penstock_place_why {
+  PENSTOCK_PLACE_WHY_LATE,   /* it was not ready when the program started, and may come */
+  PENSTOCK_PLACE_WHY_BUSY,   /* the metadata servers are busy */
+  PENSTOCK_PLACE_WHY_FAILED, /* it could not be made */
+};
 
 struct penstock_place_part {
   uint64_t offset_bytes; /* from the section's begin */
@@ -61,7 +69,8 @@ struct penstock_place_head {
   uint32_t may_override;     /* 1: entries marked so go before a folder's own default */
   uint16_t mount_size;
   char mount[PENSTOCK_PREFIX_BYTES]; /* the mount's path, no slash at its end */
-  uint8_t pad[6];
+  uint16_t why; /* enum penstock_place_why, of NONE */
+  uint8_t pad[4];
   struct penstock_place_part variants, entries, targets, pools, bytes, folders;
 };
 
@@ -148,6 +157,7 @@ enum penstock_place_count {
   PENSTOCK_PLACE_FAILED,        /* ... not even that: the program's open failed */
   PENSTOCK_PLACE_RESCUED,       /* writes into a file without a layout, which got the default */
   PENSTOCK_PLACE_FOLDERS,       /* folders whose default was asked for: a request each */
+  PENSTOCK_PLACE_EARLY,         /* created while there was no plan; neither expected nor unexpected */
   PENSTOCK_PLACE_COUNTS,
 };
 _Static_assert((int)PENSTOCK_PLACE_COUNTS <= (int)PENSTOCK_PLACE_COUNTS_MAX, "counters");
@@ -173,20 +183,38 @@ struct penstock_place {
   const struct penstock_place_folder *folders;
   uint32_t variant_count, entry_count, target_count, pool_count, byte_count, folder_count;
   uint32_t driver;
+  uint32_t generation; /* at opening */
 };
+
+/* Where a plan is, or may come: for as long as the control is mapped, whatever is put there. */
+struct penstock_place_spot {
+  const struct penstock_place_head *head;
+  uint64_t bytes;
+};
+
+/* The spots in a control of so many bytes: how many, at most PENSTOCK_PLACES_MAX. */
+uint32_t penstock_place_spots(struct penstock_place_spot ret[PENSTOCK_PLACES_MAX], const struct penstock_control *control,
+                              uint64_t bytes);
+
+/* The one for the file system that holds an absolute path, or NULL. */
+const struct penstock_place_spot *penstock_place_spot_of(const struct penstock_place_spot *spots, uint32_t count,
+                                                         const char *path, size_t size);
+
+/* Is it still what was opened?  What was read of it before holds only if so. */
+bool penstock_place_stands(const struct penstock_place *p);
 
 /* The plans in a control of so many bytes: how many, at most PENSTOCK_PLACES_MAX; what is wrong is left out. */
 uint32_t penstock_places_open(struct penstock_place ret[PENSTOCK_PLACES_MAX], const struct penstock_control *control,
                               uint64_t bytes);
 
-/* The one for the file system that holds an absolute path, or NULL. */
+/* The same of plans. */
 const struct penstock_place *penstock_places_of(const struct penstock_place *plans, uint32_t count, const char *path,
                                                 size_t size);
 
 /* Counters by number, as frames and commands call them. */
 extern const char *const penstock_place_count_names[PENSTOCK_PLACE_COUNTS];
 
-/* NULL, or what is wrong with it.  `at` is 8-byte aligned and `bytes` long. */
+/* NULL, or what is wrong with it (also: it is being changed).  `at` is 8-byte aligned and `bytes` long. */
 const char *penstock_place_open(struct penstock_place *ret, const void *at, uint64_t bytes);
 
 /* The entry that a name has, or NULL; at most a microsecond. */

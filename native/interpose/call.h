@@ -88,8 +88,10 @@ struct penstock_wants {
 struct penstock_placing {
   uint64_t folder; /* its default */
   uint32_t entry;  /* index in the plan */
-  uint8_t doing, plan;
+  uint32_t generation; /* of the plan: it may be another one by then */
+  uint8_t doing, spot;
   bool delayed, async; /* bits of O_LOV_DELAY_CREATE were added; O_ASYNC was there before */
+  char pool[16];       /* that the folder's default names */
 };
 
 struct penstock_call {

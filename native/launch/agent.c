@@ -418,12 +418,14 @@ static void close_promises(const struct penstock_launch *l, const struct penstoc
   char path[PATH_MAX];
   struct penstock_placed placed;
   penstock_placed_read(&placed, w, NULL, NULL);
-  if (!placed.plans || snprintf(path, sizeof path, "%s/place/ended/%llu", l->wishes.state,
-                                (unsigned long long)placed.made_ns) >= (int)sizeof path)
-    return;
-  int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
-  if (fd >= 0)
-    close(fd);
+  for (uint32_t i = 0; i < placed.plans; i++) {
+    if (snprintf(path, sizeof path, "%s/place/ended/%llu", l->wishes.state, (unsigned long long)placed.made_ns[i]) >=
+        (int)sizeof path)
+      continue;
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+    if (fd >= 0)
+      close(fd);
+  }
 }
 
 /* What never reached the file system's servers, in one line. */

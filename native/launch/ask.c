@@ -11,9 +11,10 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+#include "board/place.h"
 
 #define SITE_SOCKET "/run/penstock/agent.sock"
-enum { DEADLINE_MS = 1000, QUESTION_BYTES = 16 << 10, ANSWER_BYTES = 4096 };
+enum { DEADLINE_MS = 1000, QUESTION_BYTES = 512 << 10, ANSWER_BYTES = 4096 };
 
 /* ---- a question: rows "key=value", each ended by NUL ---- */
 
@@ -34,18 +35,39 @@ __attribute__((format(printf, 2, 3))) static void row(struct text *t, const char
     t->size += (size_t)size + 1;
 }
 
-static void limits_row(struct text *t, const struct penstock_plan_file *plan) {
-  for (uint32_t i = 0; i < plan->part_count; i++) {
-    const uint8_t *data = plan->parts[i].data;
-    if (plan->parts[i].kind != PENSTOCK_PLAN_LIMITS)
+/* A part of the plan in hexadecimal digits. */
+static void part_row(struct text *t, const char *key, const struct penstock_board_part *part) {
+  static const char digits[] = "0123456789abcdef";
+  const uint8_t *data = part->data;
+  row(t, "%s=", key);
+  if (t->full || part->bytes > (sizeof t->data - t->size) / 2 - 1) {
+    t->full = true;
+    return;
+  }
+  t->size--; /* the NUL comes behind the digits */
+  for (size_t i = 0; i < part->bytes; i++) {
+    t->data[t->size++] = digits[data[i] >> 4];
+    t->data[t->size++] = digits[data[i] & 15];
+  }
+  t->data[t->size++] = 0;
+}
+
+/* Limits must go with the question; a plan of placement that is too long for it is left out. */
+static void part_rows(struct text *t, const struct penstock_plan_file *plan) {
+  char key[16];
+  for (uint32_t i = 0; i < plan->part_count; i++)
+    if (plan->parts[i].kind == PENSTOCK_PLAN_LIMITS)
+      part_row(t, "limits", &plan->parts[i]);
+  size_t before = t->size;
+  for (uint32_t i = 0; i < plan->part_count && !t->full; i++) {
+    if (plan->parts[i].kind != PENSTOCK_SECTION_PLACE)
       continue;
-    row(t, "limits=");
-    t->size--; /* the NUL: more of the same row follows */
-    for (size_t j = 0; j < plan->parts[i].bytes && !t->full; j++) {
-      row(t, "%02x", data[j]);
-      t->size--;
-    }
-    t->size++;
+    snprintf(key, sizeof key, "place%u", (unsigned)i);
+    part_row(t, key, &plan->parts[i]);
+    if (t->full)
+      t->size = before;
+    t->full = false;
+    before = t->size;
   }
 }
 
@@ -65,7 +87,7 @@ static void question(struct text *t, const struct penstock_job *job, const struc
     row(t, "within=%s", within);
   for (uint32_t i = 0; i < wishes->mount_count; i++)
     row(t, "mount%u=%s", (unsigned)i, wishes->mounts[i]);
-  limits_row(t, plan);
+  part_rows(t, plan);
   t->data[t->size++] = 0;
 }
 

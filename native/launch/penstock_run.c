@@ -45,6 +45,7 @@ struct options {
   const char *set[64];
   int set_count;
   const char *plan;
+  int tell; /* descriptor: who makes the plan waits there for the board's name; -1: nobody */
   bool is_run, verbose; /* is_run: `penstock run` has become us */
   char **argv;
 };
@@ -55,7 +56,7 @@ static _Noreturn void usage(const char *what, const char *word) {
 }
 
 static struct options parse(int argc, char **argv) {
-  struct options o = {.plan = getenv("PENSTOCK_PLAN")};
+  struct options o = {.plan = getenv("PENSTOCK_PLAN"), .tell = -1};
   int i = 1;
   for (; i < argc && argv[i][0] == '-'; i++) {
     if (strcmp(argv[i], "--") == 0) {
@@ -76,6 +77,10 @@ static struct options parse(int argc, char **argv) {
       o.verbose = true;
     else if (strcmp(argv[i], "--plan") == 0 && i + 1 < argc)
       o.plan = argv[++i];
+    else if (strcmp(argv[i], "--tell-board") == 0 && i + 1 < argc) {
+      o.tell = atoi(argv[++i]);
+      fcntl(o.tell, F_SETFD, FD_CLOEXEC);
+    }
     else if (strcmp(argv[i], "--set") == 0 && i + 1 < argc && o.set_count < 64)
       o.set[o.set_count++] = argv[++i];
     else
@@ -306,6 +311,19 @@ static void name_run(const struct penstock_launch *l) {
   setenv("PENSTOCK_BOARD", l->board, 1);
 }
 
+/* To who makes the plan still: where the board is, and the agent's socket if it is the agent's; two texts with NULs. */
+static void tell_board(int fd, const struct penstock_launch *l) {
+  char text[sizeof l->board + sizeof l->site];
+  size_t board = strlen(l->board) + 1, site = strlen(l->site) + 1;
+  if (fd < 0)
+    return;
+  memcpy(text, l->board, board);
+  memcpy(text + board, l->site, site);
+  if (write(fd, text, board + site) < 0)
+    penstock_note(&l->wishes, "the plan that is being made will not find the board %s", l->board);
+  close(fd);
+}
+
 /* The quick way for a rank: is its board where it lies without further settings?  Then the environment names it. */
 static bool join(struct penstock_launch *l) {
   const char *chosen = getenv("PENSTOCK_BOARD_DIR");
@@ -379,6 +397,8 @@ int main(int argc, char **argv) {
   }
   preload(library, o.argv);
   name_run(&l);
+  if (!error && !in_run)
+    tell_board(o.tell, &l);
   if (error || (!first && !o.is_run))
     penstock_become(l.launcher, o.argv, environ, -1);
   l.environment = environ;

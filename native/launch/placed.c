@@ -3,6 +3,7 @@
 #include "launch/placed.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include "kernels/layout.h"
 
@@ -42,20 +43,48 @@ static void check(struct penstock_placed *ret, const struct penstock_place *plan
   }
 }
 
-void penstock_placed_read(struct penstock_placed *ret, const struct penstock_watch *w, const struct penstock_picture *picture,
-                          const struct penstock_blob *layouts) {
+/* Why there is no plan where one was to be, as a number that is not 0. */
+static uint32_t why_none(const struct penstock_control *control, uint64_t bytes) {
+  struct penstock_place_spot spots[PENSTOCK_PLACES_MAX];
+  uint32_t count = penstock_place_spots(spots, control, bytes);
+  for (uint32_t i = 0; i < count; i++)
+    if (spots[i].head->driver == PENSTOCK_PLACE_NONE && spots[i].head->mount_size)
+      return 1u + spots[i].head->why;
+  return 0;
+}
+
+static void read_plans(struct penstock_placed *ret, const struct penstock_watch *w, const struct penstock_control *control,
+                       uint64_t bytes, const struct penstock_picture *picture, const struct penstock_blob *layouts) {
   struct penstock_place plans[PENSTOCK_PLACES_MAX];
   struct penstock_place_usage usage = {0};
-  *ret = (struct penstock_placed){0};
-  ret->plans = w->agent ? penstock_places_open(plans, w->board.control, w->board.control_bytes) : 0;
-  if (!ret->plans || pread(w->usage, &usage, sizeof usage, PENSTOCK_PLACE_USAGE_OFFSET) != (ssize_t)sizeof usage)
+  ret->plans = penstock_places_open(plans, control, bytes);
+  ret->why_none = why_none(control, bytes);
+  if (!(ret->plans || ret->why_none) || pread(w->usage, &usage, sizeof usage, PENSTOCK_PLACE_USAGE_OFFSET) != (ssize_t)sizeof usage)
     return;
   memcpy(ret->count, usage.count, sizeof ret->count);
-  for (uint32_t i = 0; i < ret->plans; i++)
+  for (uint32_t i = 0; i < ret->plans; i++) {
     ret->left_out += plans[i].head->left_out;
-  ret->made_ns = plans[0].head->made_real_ns;
+    ret->made_ns[i] = plans[i].head->made_real_ns;
+  }
   if (layouts)
     check(ret, plans, ret->plans, picture, layouts);
+}
+
+void penstock_placed_read(struct penstock_placed *ret, const struct penstock_watch *w, const struct penstock_picture *picture,
+                          const struct penstock_blob *layouts) {
+  const struct penstock_control *control = w->board.control;
+  uint64_t bytes = w->board.control_bytes;
+  void *map = MAP_FAILED;
+  *ret = (struct penstock_placed){0};
+  if (!w->agent) { /* the node's agent's, which we may read; its head was checked against the file's size */
+    bytes = w->head.control_bytes;
+    map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, w->control, 0);
+    control = map == MAP_FAILED ? NULL : map;
+  }
+  if (control)
+    read_plans(ret, w, control, bytes, picture, layouts);
+  if (map != MAP_FAILED)
+    munmap(map, bytes);
 }
 
 static uint32_t put(struct penstock_pack *p, const char *key, uint64_t value) {
@@ -64,14 +93,16 @@ static uint32_t put(struct penstock_pack *p, const char *key, uint64_t value) {
 }
 
 uint32_t penstock_placed_pack(struct penstock_pack *p, const struct penstock_placed *placed) {
-  uint32_t keys = 4;
-  if (!placed->plans)
+  uint32_t keys = 4 + (placed->why_none != 0);
+  if (!placed->plans && !placed->why_none)
     return 0;
   for (int i = 0; i < PENSTOCK_PLACE_COUNTS; i++)
     keys += placed->count[i] != 0;
   penstock_pack_text(p, "plc");
   penstock_pack_map(p, keys);
-  put(p, "plan_ns", placed->made_ns);
+  put(p, "plan_ns", placed->made_ns[0]);
+  if (placed->why_none)
+    put(p, "why_none", placed->why_none);
   put(p, "left_out", placed->left_out);
   put(p, "checked", placed->checked);
   put(p, "as_planned", placed->as_planned);

@@ -10,7 +10,8 @@
 
 struct penstock_placed {
   uint32_t plans;     /* 0: none was on the board */
-  uint64_t made_ns;   /* by which a plan is known to its maker */
+  uint32_t why_none;  /* 1 + enum penstock_place_why, where there was to be one and is none */
+  uint64_t made_ns[PENSTOCK_PLACES_MAX]; /* by which a plan is known to its maker */
   uint64_t left_out;
   uint64_t count[PENSTOCK_PLACE_COUNTS];
   uint64_t checked, as_planned; /* files with an entry that has lists of targets; those that lie on one of them */

@@ -45,7 +45,8 @@ static Py_ssize_t rules_of(PyObject *given, struct penstock_prefix rules[PENSTOC
 }
 
 static PyObject *board_create(PyObject *self, PyObject *args, PyObject *words) {
-  static char *names[] = {"folder", "run", "stages", "otherwise", "rules", "files_max", "sample_every", "max_bytes", NULL};
+  static char *names[] = {"folder", "run", "stages", "otherwise", "rules", "files_max", "sample_every", "max_bytes",
+                          "place_spots", NULL};
   struct penstock_prefix rules[PENSTOCK_PREFIXES_MAX];
   struct penstock_board_plan plan = {.prefixes = rules};
   struct penstock_board board;
@@ -54,9 +55,9 @@ static PyObject *board_create(PyObject *self, PyObject *args, PyObject *words) {
   Py_ssize_t run_size;
   unsigned long long max_bytes = 0;
   (void)self;
-  if (!PyArg_ParseTupleAndKeywords(args, words, "O&y#IIO|IIK", names, PyUnicode_FSConverter, &folder, &run, &run_size,
+  if (!PyArg_ParseTupleAndKeywords(args, words, "O&y#IIO|IIKI", names, PyUnicode_FSConverter, &folder, &run, &run_size,
                                    &plan.stages, &plan.otherwise, &given, &plan.record_files_max,
-                                   &plan.record_sample_every, &max_bytes))
+                                   &plan.record_sample_every, &max_bytes, &plan.place_spots))
     return NULL;
   PyObject *result = NULL;
   Py_ssize_t count = rules_of(given, rules);
@@ -244,7 +245,7 @@ static PyObject *board_read(PyObject *self, PyObject *args) {
 
 PyMethodDef penstock_module_board[] = {
   {"board_create", (PyCFunction)(void (*)(void))board_create, METH_VARARGS | METH_KEYWORDS,
-   "board_create(folder, run, stages, otherwise, rules, files_max=0, sample_every=0, max_bytes=0): makes a board."},
+   "board_create(folder, run, stages, otherwise, rules, files_max=0, sample_every=0, max_bytes=0, place_spots=0): makes one."},
   {"board_noise", board_noise, METH_NOARGS, "board_noise(): the rules (path, under) that keep noise out of records."},
   {"board_grow", board_grow, METH_VARARGS, "board_grow(folder): gives it room if it needs some; whether it did."},
   {"board_delete", board_delete, METH_VARARGS, "board_delete(folder): removes its files and the folder."},

@@ -2,9 +2,11 @@
 /* Plans on the board from Python: keys for whoever makes one, and looking names up as programs do. */
 #include "areas.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "board/create.h"
 #include "board/place.h"
 
 /* The texts that a variant states; without a variant, the hash of a whole name. */
@@ -76,7 +78,31 @@ static PyObject *place_counts(PyObject *self, PyObject *unused) {
   return names;
 }
 
+static PyObject *place_put(PyObject *self, PyObject *args) {
+  PyObject *folder;
+  const char *bytes;
+  Py_ssize_t size;
+  unsigned begin;
+  struct penstock_board board;
+  (void)self;
+  if (!PyArg_ParseTuple(args, "O&y#I", PyUnicode_FSConverter, &folder, &bytes, &size, &begin))
+    return NULL;
+  void *copy = aligned_copy(bytes, size);
+  int error = copy ? penstock_board_open(PyBytes_AsString(folder), &board) : -ENOMEM;
+  if (!error) {
+    error = penstock_board_place(&board, copy, (uint64_t)size, begin);
+    penstock_board_close(&board);
+  }
+  free(copy);
+  errno = -error;
+  PyObject *result = error ? PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, folder) : Py_NewRef(Py_None);
+  Py_DECREF(folder);
+  return result;
+}
+
 PyMethodDef penstock_module_place[] = {
+  {"place_put", place_put, METH_VARARGS,
+   "place_put(board, section, begin): puts a plan on a board under running programs; OSError ENOSPC: it has no room."},
   {"place_counts", place_counts, METH_NOARGS, "place_counts(): what a board counts of placed files, in order."},
   {"place_key", place_key, METH_VARARGS, "place_key(variant, texts): the key of an entry; variant -1: of a whole name."},
   {"place_wrong", place_wrong, METH_VARARGS, "place_wrong(section): what is wrong with a plan for the board, or None."},

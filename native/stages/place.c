@@ -34,8 +34,8 @@ enum { REQUESTS_MORE = 3 }; /* that a layout costs a Lustre besides the create: 
 static const char LOV[] = "lustre.lov";
 static const char CEPH_POOL[] = "ceph.file.layout.pool";
 
-static struct penstock_place plans[PENSTOCK_PLACES_MAX];
-static uint32_t plan_count;
+static struct penstock_place_spot spots[PENSTOCK_PLACES_MAX];
+static uint32_t spot_count;
 
 /* ---- counting ---- */
 
@@ -152,18 +152,14 @@ static struct folder folder_default(const struct penstock_place *p, const char *
   return known;
 }
 
+static const char *pool_name(const struct penstock_place *p, uint32_t pool) {
+  const char *name = pool && pool < p->pool_count ? p->pools[pool].name : "";
+  return memchr(name, 0, PENSTOCK_POOL_BYTES) ? name : "";
+}
+
 /* ---- what is to be done, kept in the call between before() and after() ---- */
 
 enum doing { NOTHING, SET_ENTRY, SET_SPARE };
-
-/* Looks a name up while the plan stands still; false: it did not. */
-static bool look_up(const struct penstock_place *p, const char *name, size_t size,
-                    const struct penstock_place_entry **ret) {
-  uint32_t generation = __atomic_load_n(&p->head->generation, __ATOMIC_ACQUIRE);
-  *ret = generation & 1 ? NULL : penstock_place_find(p, name, size);
-  __atomic_thread_fence(__ATOMIC_ACQUIRE);
-  return !(generation & 1) && __atomic_load_n(&p->head->generation, __ATOMIC_RELAXED) == generation;
-}
 
 /* Is the file made here in a way that a layout may be given to it?  Counts why not. */
 static bool may_place(const struct penstock_call *call) {
@@ -179,7 +175,6 @@ static bool may_place(const struct penstock_call *call) {
   return false;
 }
 
-/* What a plan says of a file and its folder lets it; NOTHING is counted. */
 /* Does the folder let a layout be given?  Counts why not. */
 static bool folder_lets(const struct penstock_place *p, const struct penstock_call *call,
                         const struct penstock_place_entry *entry, struct folder *folder) {
@@ -202,7 +197,8 @@ static bool folder_lets(const struct penstock_place *p, const struct penstock_ca
 /* What a plan says of a file and its folder lets it; why NOTHING is counted. */
 static enum doing decide(const struct penstock_place *p, const struct penstock_call *call,
                          const struct penstock_place_entry **entry, struct folder *folder) {
-  if (!look_up(p, call->path, call->path_size, entry)) {
+  *entry = penstock_place_find(p, call->path, call->path_size);
+  if (!penstock_place_stands(p)) {
     count(PENSTOCK_PLACE_CHANGING);
     return NOTHING;
   }
@@ -223,25 +219,34 @@ static bool creates_regular(const struct penstock_call *call) {
 
 static enum penstock_answer before(struct penstock_call *call) {
   const struct penstock_place_entry *entry = NULL;
+  struct penstock_place plan, *p = &plan;
   struct folder folder = {0};
-  if (!(call->does & PENSTOCK_DOES_OPEN) || !creates_regular(call) || !(call->under & PENSTOCK_UNDER_MOUNT) || !plan_count)
+  if (!(call->does & PENSTOCK_DOES_OPEN) || !creates_regular(call) || !(call->under & PENSTOCK_UNDER_MOUNT) || !spot_count)
     return PENSTOCK_GO;
   if (penstock_sealed() || penstock_on_signal_stack() || !penstock_path(call))
     return PENSTOCK_GO;
-  const struct penstock_place *p = penstock_places_of(plans, plan_count, call->path, call->path_size);
-  if (!p)
+  const struct penstock_place_spot *spot = penstock_place_spot_of(spots, spot_count, call->path, call->path_size);
+  if (!spot)
     return PENSTOCK_GO;
+  const char *wrong = penstock_place_open(p, spot->head, spot->bytes);
+  if (wrong || p->driver == PENSTOCK_PLACE_NONE) {
+    count(wrong ? PENSTOCK_PLACE_CHANGING : PENSTOCK_PLACE_EARLY);
+    return PENSTOCK_GO;
+  }
   enum doing doing = decide(p, call, &entry, &folder);
   if (doing == NOTHING)
     return PENSTOCK_GO;
   call->placing = (struct penstock_placing){
     .doing = (uint8_t)doing,
-    .plan = (uint8_t)(p - plans),
+    .spot = (uint8_t)(spot - spots),
+    .generation = p->generation,
     .entry = entry ? (uint32_t)(entry - p->entries) : 0,
     .folder = word_of(folder),
     .delayed = p->driver == PENSTOCK_PLACE_LUSTRE && (call->open_flags & O_ACCMODE) != O_RDONLY,
     .async = call->open_flags & O_ASYNC,
   };
+  if (folder.pool)
+    memcpy(call->placing.pool, pool_name(p, folder.pool - 1u), strlen(pool_name(p, folder.pool - 1u)));
   call->owed |= PENSTOCK_STAGE_PLACE;
   if (call->placing.delayed)
     call->open_flags |= DELAY_CREATE;
@@ -309,11 +314,6 @@ static enum penstock_place_count refusal(long error) {
   }
 }
 
-static const char *pool_name(const struct penstock_place *p, uint32_t pool) {
-  const char *name = pool && pool < p->pool_count ? p->pools[pool].name : "";
-  return memchr(name, 0, PENSTOCK_POOL_BYTES) ? name : "";
-}
-
 /* The default that the folder gives, or the file system's. */
 static long set_default(int fd, struct folder folder, const char *pool) {
   struct template t;
@@ -373,6 +373,11 @@ static bool make_template(const struct penstock_place *p, const struct penstock_
    one that has one changes nothing. */
 static bool has_layout(int fd) { return PENSTOCK_RAW(fgetxattr, fd, LOV, NULL, 0) >= 0; }
 
+/* The default, for a file that was created without objects. */
+static long give_default(const struct penstock_placing *doing, int fd) {
+  return doing->delayed ? set_default(fd, folder_of(doing->folder), doing->pool) : 0;
+}
+
 /* Sets the layout; -errno only if the file cannot be used. */
 static long place_on_lustre(const struct penstock_place *p, struct penstock_call *call, int fd) {
   const struct penstock_placing *doing = &call->placing;
@@ -386,9 +391,9 @@ static long place_on_lustre(const struct penstock_place *p, struct penstock_call
   size_t size = folder.kind == PENSTOCK_FOLDER_PLAIN ? 0 : whole_layout(p, entry_of(p, doing), &bytes);
   if (!size && make_template(p, doing, folder, &t))
     size = t.size;
-  if (!size) {
-    count(PENSTOCK_PLACE_NO_TARGETS);
-    return doing->delayed ? set_default(fd, folder, pool_name(p, folder.pool - 1u)) : 0;
+  if (!size || !penstock_place_stands(p)) {
+    count(size ? PENSTOCK_PLACE_CHANGING : PENSTOCK_PLACE_NO_TARGETS);
+    return give_default(doing, fd);
   }
   penstock_limit_more(call, REQUESTS_MORE);
   long error = set_bytes(fd, bytes, size, &t);
@@ -397,7 +402,7 @@ static long place_on_lustre(const struct penstock_place *p, struct penstock_call
     return 0;
   }
   count(refusal(error));
-  error = doing->delayed ? set_default(fd, folder, pool_name(p, folder.pool - 1u)) : 0;
+  error = give_default(doing, fd);
   count(error ? PENSTOCK_PLACE_FAILED : PENSTOCK_PLACE_DEFAULTED);
   return error;
 }
@@ -455,16 +460,20 @@ static void after(struct penstock_call *call) {
   if (!doing->doing || call->failed || call->result < 0)
     return;
   int fd = (int)call->result;
-  const struct penstock_place *p = &plans[doing->plan];
+  struct penstock_place plan, *p = &plan;
+  const struct penstock_place_spot *spot = &spots[doing->spot];
+  bool same = !penstock_place_open(p, spot->head, spot->bytes) && p->generation == doing->generation;
   if (doing->delayed && !doing->async)
     clear_async(fd, call->entry);
-  if (call->dev && p->head->dev && call->dev != p->head->dev)
+  if (call->dev && spot->head->dev && call->dev != spot->head->dev)
     return; /* the name led elsewhere */
-  if (p->driver == PENSTOCK_PLACE_CEPHFS) {
+  if (!same)
+    count(PENSTOCK_PLACE_CHANGING);
+  if (same && p->driver == PENSTOCK_PLACE_CEPHFS) {
     place_on_ceph(p, call, fd);
     return;
   }
-  long error = place_on_lustre(p, call, fd);
+  long error = same ? place_on_lustre(p, call, fd) : give_default(doing, fd);
   if (error) {
     PENSTOCK_RAW(close, fd, 0, 0, 0);
     call->taken_back = (int)-error;
@@ -476,7 +485,7 @@ static bool again(const struct penstock_call *call, int fd) {
   if (call && !(call->under & PENSTOCK_UNDER_MOUNT))
     return false;
   long flags = PENSTOCK_RAW(fcntl, fd, F_GETFL, 0, 0);
-  if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY || flags & O_PATH || !plan_count || penstock_sealed())
+  if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY || flags & O_PATH || !spot_count || penstock_sealed())
     return false;
   if (PENSTOCK_RAW(fgetxattr, fd, LOV, NULL, 0) != -ENODATA)
     return false;
@@ -489,7 +498,7 @@ static bool again(const struct penstock_call *call, int fd) {
 /* ---- the process ---- */
 
 static void start(void) {
-  plan_count = penstock_places_open(plans, penstock_here.control, penstock_here.control_bytes);
+  spot_count = penstock_place_spots(spots, penstock_here.control, penstock_here.control_bytes);
 }
 
 const struct penstock_stage penstock_place_stage = {

@@ -32,6 +32,7 @@ def places(folder: Path) -> Iterator[dict[str, str]]:
             "PENSTOCK_STATE_DIR": str(folder / "state"),
             "PENSTOCK_BOARD_DIR": str(boards),
             "PENSTOCK_RUN_DETECT": "none",  # other tests' mounts are none of ours
+            "PENSTOCK_PLACE_WAIT": "60s",  # a plan that comes later is a test of its own
         }
     finally:
         shutil.rmtree(boards, ignore_errors=True)

@@ -2,6 +2,7 @@
 """`penstock run --place`, `penstock place`: from the history and the targets to files that lie where they should."""
 
 import collections
+import contextlib
 import json
 import os
 import shutil
@@ -127,7 +128,8 @@ def test_show_tells_of_running_plans_and_what_they_promise(site):
         assert running.stdout and running.stdout.readline() == "here\n"
         shown = json.loads(site.penstock("place", "show", "--json").stdout)
         assert shown["runs"][0]["running"]
-        assert sum(shown["promised_bytes"].values()) >= sum((i % 4 + 1) * 262144 for i in range(12))
+        (promised,) = shown["promised_bytes"].values()
+        assert sum(promised.values()) >= sum((i % 4 + 1) * 262144 for i in range(12))
         text = site.penstock("place", "show").stdout
         assert "runs" in text and "promised" in text
         running.communicate("", timeout=60)
@@ -140,7 +142,7 @@ def test_runs_that_start_together_do_not_pile_up(site):
     site.run(1)
     load = collections.Counter()
     now_s = time.time()
-    ledger = placing.LedgerFile(site.env["PENSTOCK_STATE_DIR"])
+    ledger = placing.LedgerFile(site.env["PENSTOCK_STATE_DIR"], str(site.top))
     row = contract.Expected(
         contract.Match((os.fsencode(site.top) + b"/x", contract.DIGITS), (None,)), 1e8, files=4
     )
@@ -159,11 +161,11 @@ def test_runs_that_start_together_do_not_pile_up(site):
 def test_a_damaged_ledger_promises_nothing_and_is_mended(site, text):
     state = Path(site.env["PENSTOCK_STATE_DIR"])
     (state / "place").mkdir(parents=True)
-    (state / "place" / "ledger.json").write_text(text)
-    ledger = placing.LedgerFile(str(state))
+    ledger = placing.LedgerFile(str(state), str(site.top))
+    ledger.path.write_text(text)
     assert ledger.outstanding(time.time()) == {}
     site.run(1)
-    json.loads((state / "place" / "ledger.json").read_text())
+    json.loads(ledger.path.read_text())
 
 
 def test_where_nothing_can_be_placed_it_is_said(site, tmp_path):
@@ -174,32 +176,31 @@ def test_where_nothing_can_be_placed_it_is_said(site, tmp_path):
     assert len(list((plain / "out1").iterdir())) == 2
 
 
-def test_a_paused_mds_does_not_hold_the_start_up(site):
-    """The plan is not ready in time; the program goes on, and with default layouts."""
+def test_a_paused_mds_holds_nobody_up_and_show_says_how_often_and_why(site):
+    """The plan is not ready in time; the program goes on with default layouts."""
     site.run(1)
     site.bed.ask("set model=count")
+    text = "import sys; print('began', flush=True); sys.stdin.readline(); exec(open(sys.argv[1]).read())"
+    source = site.app.with_name("files.py")
+    source.write_text("for i in range(3): open(f'{top}/{i}', 'w').close()".replace("{top}", str(site.top)))
     site.bed.ask("set mds.pause=600s")
-    text = "import sys; print('began', flush=True); sys.stdin.read()"
-    words = [
-        PENSTOCK,
-        "run",
-        "--place",
-        "--mount",
-        site.top,
-        "--set",
-        "place.wait=300ms",
-        "--",
-        PYTHON,
-        "-c",
-        text,
-    ]
+    options = ["--place", "--mount", site.top, "--set", "place.wait=100ms", "--"]
+    words = [PENSTOCK, "run", *options, PYTHON, "-c", text, str(source)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(words, env=site.env, text=True, cwd="/", **pipes) as running:
         assert running.stdout and running.stdout.readline() == "began\n"
+        children = subprocess.run(["pgrep", "-f", str(site.top)], capture_output=True, text=True, check=False)
+        for pid in children.stdout.split():  # whoever still plans is killed: no plan ever comes
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] == "1":
+                    os.kill(int(pid), signal.SIGKILL)
         site.bed.ask("set mds.pause=0s")
-        _, said = running.communicate("", timeout=60)
-    assert running.returncode == 0
-    assert "go where the file system puts them" in said or said == ""
+        _, said = running.communicate("\n", timeout=60)
+    assert (running.returncode, said) == (0, "")
+    row = json.loads(site.penstock("place", "show", "--json").stdout)["runs"][0]
+    assert row["counts"].get("early", 0) == 3 and row["counts"]["why_none"] == 1
+    shown = site.penstock("place", "show").stdout
+    assert "3 left to the file system: the plan was not ready when the program started" in shown
 
 
 def test_a_plan_file_is_for_ranks_that_a_launcher_starts(site, tmp_path):
@@ -234,11 +235,12 @@ def test_the_program_is_found_behind_launchers():
 
 
 def test_busy_shares_need_two_readings_not_too_far_apart():
-    old, new = placing._Reading(10.0, {0: 0, 1: 5}), placing._Reading(20.0, {0: 10**9, 1: 1, 2: 7})
+    old, new = placing.Reading(10.0, {0: 0, 1: 5}), placing.Reading(20.0, {0: 10**9, 1: 1, 2: 7})
     assert placing.busy_shares(old, new, 2e8) == {0: 0.5}
     assert placing.busy_shares(None, new, 2e8) == {}
     assert placing.busy_shares(old._replace(at_s=-1e9), new, 2e8) == {}
     assert placing.busy_shares(old._replace(at_s=25.0), new, 2e8) == {}
+    assert placing.busy_shares(old, new, 2e8, {0: 10**9}) == {0: 0.0}  # this user's own last run
 
 
 def test_a_busy_metadata_server_is_left_alone(make_testbed, env, tmp_path):
@@ -246,6 +248,9 @@ def test_a_busy_metadata_server_is_left_alone(make_testbed, env, tmp_path):
     site = Site(bed, env, tmp_path)
     assert "of its memory" in site.run(1)
     assert "penstock: nothing is placed" in site.run(2)
+    shown = site.penstock("place", "show").stdout
+    assert "12 left to the file system: the metadata servers were busy" in shown
+    assert site.run(3, "--set", "place.mds_memory=90%") == ""
 
 
 def test_a_killed_agent_leaves_promises_that_run_out(site):
@@ -260,7 +265,7 @@ def test_a_killed_agent_leaves_promises_that_run_out(site):
         for child in children:
             os.kill(int(child), signal.SIGKILL)
     now_s = time.time()
-    ledger = placing.LedgerFile(site.env["PENSTOCK_STATE_DIR"])
+    ledger = placing.LedgerFile(site.env["PENSTOCK_STATE_DIR"], str(site.top))
     held = ledger.read(now_s)
     assert books.expire(held, now_s + placing.LEDGER_S + 1).runs == {}
     shutil.rmtree(ledger.folder)

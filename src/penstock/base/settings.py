@@ -325,8 +325,9 @@ SCHEMA = (
     Setting(
         "place.wait",
         DURATION,
-        "2s",
-        "How long `penstock run --place` may take to make a plan; then the program starts without one.",
+        "200ms",
+        "How long a program's start waits for its plan (`penstock run --place`); what comes later is put onto the "
+        "board of the running program.",
     ),
     Setting(
         "place.small",
@@ -347,6 +348,19 @@ SCHEMA = (
         SIZE,
         "200MiB",
         "What one target can do in a second when nobody else uses it; how busy it is follows from that.",
+    ),
+    Setting(
+        "place.mds_cpu",
+        SHARE,
+        "70%",
+        "Nothing is planned while a metadata server uses more of its processors, where that can be seen.",
+    ),
+    Setting("place.mds_memory", SHARE, "50%", "The same of its memory."),
+    Setting(
+        "place.every",
+        DURATION,
+        "1m",
+        "How often an agent tells its controller of the state of storage targets.",
     ),
     Setting(
         "place.components",

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
     from penstock.base import places
     from penstock.base.errors import UsageError
-    from penstock.control import local, service
+    from penstock.control import local, placing, service
     from penstock.control.agent import Agent, Config
     from penstock.control.controller import read_policy
     from penstock.control.tls import Files, read_address
@@ -67,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
         mounts=held["run.mounts"],
         detect=held["run.detect"],
         max_bytes=held["board.max_size"],
+        placing=placing.central_settings(held),
+        targets_every_s=held["place.every"] / 1e9,
         bypass=Path(held["agent.bypass"]) if held["agent.bypass"] else None,
         metrics=read_address(held["agent.metrics"]) if held["agent.metrics"] else None,
     )

@@ -41,7 +41,7 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from penstock.control import service
+    from penstock.control import placing, service
     from penstock.control.controller import Config, Controller
     from penstock.control.tls import Files, read_address
 
@@ -51,7 +51,14 @@ def run(args: argparse.Namespace) -> int:
         return token(args, str(state))
     service.log_to_stderr(args.verbose)
     files = Files(held["tls.certificate"], held["tls.key"], held["tls.ca"])
-    config = Config(read_address(args.listen), files, state, args.policy, read_address(args.tools))
+    config = Config(
+        read_address(args.listen),
+        files,
+        state,
+        args.policy,
+        read_address(args.tools),
+        placing.central_settings(held),
+    )
     from penstock.runs import board
 
     controller = Controller(config, frozenset(board.operations()))

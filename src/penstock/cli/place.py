@@ -127,15 +127,25 @@ def _show(args: argparse.Namespace) -> int:
         counts = history.load(summary).placed
         if counts or args.which:
             rows.append(placing.Shown(summary.id, summary.program, False, counts))
-    promises = placing.LedgerFile(str(settings.state_dir)).outstanding(now_s)
+    promises = placing.outstanding(str(settings.state_dir), now_s)
+    site = placing.of_site(settings)["plans"]
+    for one in site:
+        held = promises.setdefault(one["file_system"], {})
+        for target, amount in one["promised_bytes"].items():
+            held[int(target)] = held.get(int(target), 0.0) + amount
     if args.json:
         document = {
             "schema_version": 1,
             "runs": [row._asdict() for row in rows],
-            "promised_bytes": {str(t): b for t, b in sorted(promises.items())},
+            "promised_bytes": {
+                name: {str(t): b for t, b in sorted(held.items())} for name, held in promises.items()
+            },
+            "site_plans": site,
         }
         _common.print_json(document)
         return 0
-    for line in placed.show_lines(rows, promises, now_s):
+    for line in placed.show_lines(
+        rows, promises, now_s, {one["plan_ns"]: one["figures_age_s"] for one in site}
+    ):
         print(line)
     return 0

@@ -111,11 +111,12 @@ def limits_of(words: list[str]) -> list[tuple[int, int, bytes]]:
     return [(limits.SECTION, limits.VERSION, data)]
 
 
-def placed_by(args: argparse.Namespace, command: list[str]) -> list[tuple[int, int, bytes]]:
-    """The plan of placement and tuning; what there is to be said of it is said before the program starts."""
+def placed_by(args: argparse.Namespace, command: list[str]) -> tuple[list[tuple[int, int, bytes]], int]:
+    """The plan of placement and tuning, and where it is waited for if it comes later; what there is to be said of it is
+    said before the program starts."""
     place, tune = args.place or args.auto, args.tune or args.auto
     if not place and not tune:
-        return []
+        return [], -1
     from penstock.cli import _common
     from penstock.control import placing
 
@@ -124,7 +125,7 @@ def placed_by(args: argparse.Namespace, command: list[str]) -> list[tuple[int, i
     )
     for note in made.notes:
         _common.note(note)
-    return made.parts()
+    return made.parts(), made.waits
 
 
 def served_by(args: argparse.Namespace) -> list[tuple[int, int, bytes]]:
@@ -164,7 +165,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("which command? penstock run -- ./app")
     command = [args.command, *args.arguments]
     served = served_by(args)
-    parts = [*limits_of(args.limit), *placed_by(args, command), *served]
+    placed, waits = placed_by(args, command)
+    parts = [*limits_of(args.limit), *placed, *served]
     plan = b""
     if parts:
         from penstock.runs import limits
@@ -191,4 +193,4 @@ def run(args: argparse.Namespace) -> int:
     if args.mount:
         named = settings.BY_NAME["run.mounts"].type.read(":".join(args.mount))
         held["run.mounts"] = (*held["run.mounts"], *named)
-    launch.run(held, command, args.verbose, plan)
+    launch.run(held, command, args.verbose, plan, waits)

@@ -30,9 +30,10 @@ from typing import Any
 import numpy as np
 
 from penstock.base.errors import DeniedError, NothingMatchedError, PenstockError, UsageError
-from penstock.control import boards, bypass, fleet, identity, local, tls, wire
+from penstock.control import boards, bypass, fleet, identity, local, planner, plans, scout, tls, wire
 from penstock.control.uplink import Uplink
 from penstock.policy import demand, matching, rules_toml
+from penstock.policy.placing import central
 from penstock.policy.rules import Job, Limit, Policy
 from penstock.runs import board, limits
 from penstock.targets import mounts as mounts_of
@@ -61,6 +62,8 @@ class Config:
     max_bytes: int = 0
     metrics: tuple[str, int] | None = None
     bypass: Path | None = None  # what the checker of escapes wrote
+    placing: central.CentralSettings = central.DEFAULTS
+    targets_every_s: float = 60.0
 
 
 @dataclass
@@ -146,6 +149,11 @@ class Agent:
         self.latency_s = 0.0
         self._latency_before: dict[Path, tuple[int, int]] = {}
         self.uplink: Uplink | None = None
+        self.plans = plans.Plans(
+            config.node,
+            self._send,
+            None if config.controller is not None else planner.Planner(config.placing),
+        )
         self.fleet: fleet.Fleet | None = None
         self.begun_s = time.time()
         self.begun_at_s = time.monotonic()
@@ -196,6 +204,7 @@ class Agent:
                 before.hold.close()
                 self.ended.append(before.board)
             self._take(found)
+            self.plans.adopt(found)
         if self.jobs:
             log.info("adopted %d running jobs", len(self.jobs))
 
@@ -270,8 +279,11 @@ class Agent:
             for number, text in zip(said.why.row, said.why.text, strict=False):
                 if number < len(self.rows):
                     self.rows[number][1].why = text
+        elif what == "allotted":
+            self.plans.hear(said.allotted)
         elif what == "welcome":
             self.changed = True
+            self.plans.welcomed()
 
     def _granted(self, said: Any) -> None:
         if said.epoch != self.epoch or len(said.rate) != 8 * len(self.rows):
@@ -362,10 +374,14 @@ class Agent:
             if not await loop.run_in_executor(None, here.board.look, now_s):
                 del self.jobs[key]
                 here.hold.close()
+                self.plans.over(here.board.path.name)
                 self.ended.append(here.board)
                 self._latency_before.pop(here.board.path, None)
                 self.changed = True
         self._clear_ended(now_s)
+        self.plans.look()
+        if self.uplink is not None and not self.uplink.connected:
+            self.plans.lost()
         self._mark_bypassing()
         if self.policy.guard is not None:
             self._measure_latency()
@@ -417,14 +433,30 @@ class Agent:
             return {}
         if what == "release":
             return {"json": json.dumps(self._release(peer, asked))}
+        if what == "allot":
+            return await self.plans.allot(peer.uid, asked)
+        if what == "put":
+            return self._put(peer.uid, asked)
+        if what == "plans":
+            boards_here = [str(one.path) for one in self._boards_of(peer.uid)]
+            return {"json": json.dumps({"plans": self.plans.of_user(peer.uid), "boards": boards_here})}
         raise UsageError(f"the agent knows no question {what!r}")
 
     def _boards_of(self, uid: int) -> list[boards.Board]:
         every = [*(here.board for here in self.jobs.values()), *self.ended]
         return [one for one in every if one.about.uid == uid]
 
+    def _put(self, uid: int, asked: dict[str, str]) -> local.Answer:
+        """A plan that was not ready when its run began."""
+        for here in self.jobs.values():
+            if here.board.about.uid == uid and str(here.board.path) == asked.get("board", ""):
+                self.plans.put(here.board, asked.get("run", ""), _sections(asked))
+                return {}
+        raise NothingMatchedError("no running job of yours has this board")
+
     def _recorded(self, uid: int, run: str) -> None:
         for one in self._boards_of(uid):
+            self.plans.over(one.path.name, run)
             if run in one.about.unrecorded:
                 one.about.recorded.append(run)
                 one.save()
@@ -444,6 +476,7 @@ class Agent:
             self._rows_of(here)
         if first or spec:
             here.board.save()
+        self.plans.put(here.board, asked.get("run", ""), _sections(asked))
         here.board.last_alive_s = time.monotonic()
         return {"board": str(here.board.path), "first": "1" if first else "0", "job": about.job}
 
@@ -548,6 +581,7 @@ class Agent:
             self.fleet = fleet.Fleet(self.policy, self.number)
             self.fleet.join(fleet.Member(self.config.node, heard_s=time.monotonic()))
         self.adopt()
+        self._look_at_targets(loop)
         if self.config.metrics is not None:
             from penstock.control import metrics
 
@@ -561,6 +595,21 @@ class Agent:
             await asyncio.gather(*jobs)
         finally:
             self.server.stop()
+
+    def _look_at_targets(self, loop: asyncio.AbstractEventLoop) -> None:
+        def tell(name: str, figures: central.Figures) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self.plans.told, name, figures)
+
+        try:
+            scout.start(
+                self.config.mounts,
+                self.config.targets_every_s,
+                self.config.placing.target_rate_bytes_per_s,
+                tell,
+            )
+        except (PenstockError, OSError) as error:
+            log.warning("nothing is told of targets: %s", error)
 
     async def _ticking(self, stop: asyncio.Event) -> None:
         """Reports at a fixed pace, from a random moment on."""
@@ -664,6 +713,10 @@ def describe(agent: Agent, here: JobHere) -> dict[str, Any]:
         "processes": here.board.living,
         "rows": rows,
     }
+
+
+def _sections(asked: dict[str, str]) -> list[str]:
+    return [value for key, value in asked.items() if key.startswith("place")]
 
 
 def _from_hex(text: str) -> bytes:

@@ -37,6 +37,7 @@ log = logging.getLogger("penstock.agent")
 LINGER_S = 20.0  # a board without living processes stays so long: the next step of a job may come
 KEEP_S = 86400.0  # so long it stays for its user when its record is not written
 KEPT_MAX = 8  # of one user
+PLACE_SPOTS = 2  # file systems that a job may have plans for
 DEAD_CHUNKS = 64  # so many of the dead are worth giving back
 
 _ACL_VERSION = struct.pack("<I", 2)
@@ -75,6 +76,7 @@ class About:
         default_factory=list
     )  # pid, its start, spec: its owner's own limits
     recorded: list[str] = field(default_factory=list)  # of the runs: whose record is written
+    plans: list[list[Any]] = field(default_factory=list)  # promises of plans that its board has (plans.py)
 
     @property
     def unrecorded(self) -> list[str]:
@@ -200,7 +202,9 @@ def make(
     path = mine / f"{plain}-{secrets.token_hex(8)}"
     about_path(path).touch(0o600)
     try:
-        board.create(path, run, stages, board.Under.RECORD, rules, max_bytes=max_bytes)
+        board.create(
+            path, run, stages, board.Under.RECORD, rules, max_bytes=max_bytes, place_spots=PLACE_SPOTS
+        )
         if foreign:
             allow(mine, about.uid, 7, 1)
             allow(path / "control", about.uid, 6, 4)

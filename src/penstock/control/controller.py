@@ -22,8 +22,9 @@ from penstock import __version__
 from penstock.base.errors import PenstockError, UsageError
 from penstock.control import fleet as fleets
 from penstock.control import journal as journals
-from penstock.control import tls, wire
+from penstock.control import planner, tls, wire
 from penstock.policy import changing, rules_toml
+from penstock.policy.placing import central
 from penstock.policy.rules import Policy
 
 log = logging.getLogger("penstock.controller")
@@ -31,6 +32,7 @@ log = logging.getLogger("penstock.controller")
 HELLO_S = 10.0  # to say who one is
 SILENT_S = 30.0  # without a word: the connection is dead
 UNREAD_BYTES = 1 << 20  # of grants that a member did not take
+PLACEMENT = {"targets", "wanted", "promised", "over"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Config:
     state: Path
     policy: str = ""  # a file
     tools: tuple[str, int] | None = None
+    placing: central.CentralSettings = central.DEFAULTS
 
 
 def read_policy(path: str, operations: frozenset[str]) -> str:
@@ -90,10 +93,28 @@ class Session(asyncio.Protocol):
             for said in self.frames.feed(data):
                 if self.member is None:
                     self.greet(said)
+                elif said.WhichOneof("what") in PLACEMENT:
+                    self.plan(self.member.node, said)
                 else:
                     fleets.hear(self.controller.fleet, self.member, (said,), self.heard_s)
         except wire.WireError as error:
             self.refuse(str(error))
+
+    def plan(self, node: str, said: Any) -> None:
+        """What concerns placement; a foreign or absurd message is refused and ends nothing else."""
+        try:
+            answer = self.controller.planner.hear(node, said, self.heard_s)
+        except wire.WireError as error:
+            log.warning("refused %s: %s", self.address, error)
+            answer = None
+            if said.WhichOneof("what") == "wanted":
+                asked = said.wanted
+                refused = central.Allotted(why=str(error))
+                answer = wire.ToAgent(
+                    allotted=planner.allotted_message(asked.number, asked.file_system, refused)
+                )
+        if answer is not None:
+            self.send(answer)
 
     def greet(self, said: Any) -> None:
         if said.WhichOneof("what") != "hello":
@@ -151,6 +172,7 @@ class Controller:
         self.base, self.text = "", ""
         self.set_s = time.time()
         self.fleet = fleets.Fleet(Policy())
+        self.planner = planner.Planner(config.placing)
         self.certificates = tls.Certificates(config.files, server=True)
         self.sessions: set[Session] = set()
         self.begun_s = time.time()

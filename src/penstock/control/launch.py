@@ -51,10 +51,11 @@ def penstock_run() -> str:
 
 
 def arguments(
-    held: Mapping[str, Any], command: Sequence[str], verbose: bool = False, plan: str = ""
+    held: Mapping[str, Any], command: Sequence[str], verbose: bool = False, plan: str = "", waits: int = -1
 ) -> list[str]:
     """What penstock-run is called with; settings that `held` lacks are read by it."""
     words = ["penstock-run", "--as-penstock-run-verb", *(["--plan", plan] if plan else [])]
+    words += ["--tell-board", str(waits)] if waits >= 0 else []
     if held:
         from penstock.base import settings
 
@@ -87,12 +88,17 @@ def _as_descriptor(plan: bytes) -> str:
 
 
 def run(
-    held: Mapping[str, Any], command: Sequence[str], verbose: bool = False, plan: bytes = b""
+    held: Mapping[str, Any],
+    command: Sequence[str],
+    verbose: bool = False,
+    plan: bytes = b"",
+    waits: int = -1,
 ) -> NoReturn:
-    """Become penstock-run with this command and the bytes of a plan (native/launch/plan.h)."""
+    """Become penstock-run with this command and the bytes of a plan (native/launch/plan.h).  `waits`: a descriptor at
+    which somebody waits for the board's name."""
     path = penstock_run()
     given = _as_descriptor(plan) if plan else ""
     try:
-        os.execve(path, arguments(held, command, verbose, given), original_environment())
+        os.execve(path, arguments(held, command, verbose, given, waits), original_environment())
     except OSError as error:
         raise PenstockError(f"{path} cannot be started ({error.strerror}); install Penstock again") from error

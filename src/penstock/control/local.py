@@ -32,7 +32,7 @@ from penstock.base.errors import (
 log = logging.getLogger("penstock.agent")
 
 VERSION = "1"
-MAX_BYTES = 16 << 10
+MAX_BYTES = 512 << 10
 MAX_ANSWER_BYTES = 16 << 20
 DEADLINE_S = 2.0
 BACKLOG = 256

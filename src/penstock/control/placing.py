@@ -3,44 +3,47 @@
 a section of the job's boards.
 
 Invariants:
-1. It is over when its time is over: a process of its own does it, which is killed and not waited for.  Then new files
-   go where the file system puts them, and why is said.
+1. The program's start waits for it no longer than it may: a process of its own makes the plan (late.py).  What is not
+   ready then is put onto the board of the running program; until there is a plan, new files go where the file system
+   puts them, which is counted.
 2. Nothing is planned for a file system without targets, nor while its metadata servers are busy.
-3. What a plan puts on targets is in the ledger until the run has ended, so that the next plan counts it too.
+3. What a plan puts on targets is in a ledger until the run has ended, so that the next plan counts it too: the site's
+   where the node has an agent, else this user's own.  Who asked the site in vain takes two random choices.
 """
 
 import contextlib
 import errno
 import json
 import os
-import pickle
 import re
-import select
-import signal
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.base.errors import PenstockError
 from penstock.base.settings import Settings
-from penstock.control import tuner
+from penstock.control import late, local, tuner
 from penstock.policy import guard
-from penstock.policy.placing import contract, planning
+from penstock.policy.placing import central, contract, planning
 from penstock.policy.placing import ledger as books
 from penstock.policy.predicting import forecast
 from penstock.policy.predicting.contract import Coming
 from penstock.runs import board, collect, learned, merge, place_section
 from penstock.runs.history import History
 from penstock.targets import driver as drivers
-from penstock.targets import lov, servers
-from penstock.targets.mounts import Mount, mount_of, mounts
+from penstock.targets import lov, lustre, servers
+from penstock.targets.mounts import TESTBED_TYPE, Mount, mount_of, mounts
 
 PLACEABLE = ("lustre", "ceph")
+_TYPES = (lustre.LUSTRE_TYPE, TESTBED_TYPE, "ceph", "fuse.ceph-fuse")
 FOLDERS_MAX = 256
-SERVERS_S = 0.25
+SERVERS_S, SERVERS_KNOWN_S = 0.25, 60.0
 READING_MAX_S = 600.0
+OWN_RUNS_MAX = 20
+LATE_S = 30.0  # so long a plan may still come after the program's start
+ASK_S = 6.0  # an agent answers before
 LEDGER_S = 3600.0
 _USABLE = {drivers.UP, drivers.UNKNOWN}
 
@@ -53,8 +56,12 @@ class Made(NamedTuple):
     section: bytes
     left_out: int
     given: tuner.Given | None = None  # what the tuner did
+    number: int = 0  # by which the plan is known, from run to ledger: when it was made, in ns
 
 
+BOARD_ROOM_BYTES = 768 << 10  # that a board made for a run has for each plan
+QUESTION_ROOM_BYTES = 160 << 10  # of a plan, so that it fits into a question to the agent
+Say = Callable[["Prepared"], None]
 Tune = Callable[
     [Sequence[contract.Expected], contract.Situation], tuple[list[contract.Expected], tuner.Given]
 ]
@@ -66,10 +73,17 @@ class Prepared:
 
     made: tuple[Made, ...] = ()
     notes: tuple[str, ...] = ()
+    without: tuple[tuple[str, int], ...] = ()  # mounts that have no plan, and why (place_section.WHY_*)
+    waits: int = -1  # a descriptor: whoever still plans wants to hear there where the board is
+
+    def sections(self) -> list[bytes]:
+        now_ns = time.time_ns()
+        nothing = [place_section.nothing(mount, why, now_ns) for mount, why in self.without]
+        return [*(one.section for one in self.made), *nothing]
 
     def parts(self) -> list[tuple[int, int, bytes]]:
         """For the job's plan file."""
-        return [(place_section.KIND, place_section.VERSION, one.section) for one in self.made]
+        return [(place_section.KIND, place_section.VERSION, data) for data in self.sections()]
 
 
 @dataclass(frozen=True)
@@ -85,7 +99,9 @@ class Wish:
     promise: bool = True
     tune: Tune | None = None
     choose_targets: bool = True  # False: only count and size are asked for, any balanced targets do
-    room_bytes: int = 1 << 20
+    room_bytes: int = BOARD_ROOM_BYTES
+    busy_from: guard.GuardSettings = guard.DEFAULTS
+    own_bytes: Callable[[str, float], Mapping[int, float]] | None = None  # by mount and since when
     expected: tuple[contract.Expected, ...] = field(default_factory=tuple)
 
 
@@ -166,6 +182,26 @@ def file_systems(wish: Wish) -> tuple[list[tuple[Mount, drivers.Driver]], list[s
     return found, notes
 
 
+def may_have_targets(mount: Mount) -> bool:
+    """By its type alone: nothing is asked."""
+    return mount.type in _TYPES
+
+
+def identity(mount: Mount) -> str:
+    """A file system's name that is the same on all nodes: what is mounted, wherever in it that begins."""
+    server, sep, path = mount.source.partition(":/")
+    return f"{mount.type}:{server}{sep}{path.partition('/')[0] if sep else ''}"
+
+
+def expected_mounts(named: Sequence[str]) -> list[str]:
+    """Where plans may come for a program that starts without one: what was named, else where it stands.  Asks nothing
+    of a file system: it may not answer now."""
+    if named:
+        return [os.path.normpath(Path(path).absolute()) for path in named]
+    here = _holding(str(Path.cwd()), sorted(mounts(), key=lambda m: -len(m.point)))
+    return [here.point] if here is not None and may_have_targets(here) else []
+
+
 def _holding(path: str, known: Sequence[Mount]) -> Mount | None:
     return next((m for m in known if m.point in ("/", path) or path.startswith(m.point + "/")), None)
 
@@ -178,17 +214,17 @@ def _folder(match: contract.Match) -> bytes:
 # -- what is known of targets --------------------------------------------------------------------------------
 
 
-class _Reading(NamedTuple):
+class Reading(NamedTuple):
     """Sums of a target's bytes, remembered from run to run: two of them give a rate."""
 
     at_s: float
     bytes: Mapping[int, int]
 
 
-def _remembered(path: Path) -> _Reading | None:
+def _remembered(path: Path) -> Reading | None:
     try:
         held = json.loads(path.read_text())
-        return _Reading(float(held["at_s"]), {int(k): int(v) for k, v in held["bytes"].items()})
+        return Reading(float(held["at_s"]), {int(k): int(v) for k, v in held["bytes"].items()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -204,13 +240,36 @@ def write_whole(path: Path, data: bytes) -> None:
     aside.rename(path)
 
 
-def busy_shares(old: _Reading | None, new: _Reading, rate_bytes_per_s: float) -> dict[int, float]:
-    """The share of each target's rate that was used between two readings; {} where they tell nothing."""
+def busy_shares(
+    old: Reading | None, new: Reading, rate_bytes_per_s: float, own: Mapping[int, float] | None = None
+) -> dict[int, float]:
+    """The share of each target's rate that others used between two readings; {} where they tell nothing.  `own`: bytes
+    that runs of this user moved meanwhile, which are over now."""
     over_s = new.at_s - old.at_s if old else 0.0
     if old is None or not 1.0 <= over_s <= READING_MAX_S:
         return {}
     moved = {t: new.bytes[t] - old.bytes[t] for t in new.bytes if t in old.bytes}
-    return {t: min(b / over_s / rate_bytes_per_s, 1.0) for t, b in moved.items() if b >= 0}
+    mine = own or {}
+    return {
+        t: min(max(b - mine.get(t, 0.0), 0.0) / over_s / rate_bytes_per_s, 1.0)
+        for t, b in moved.items()
+        if b >= 0
+    }
+
+
+def own_bytes(history: History, mount: str, since_s: float) -> dict[int, float]:
+    """What ended runs of the history moved on each target of a file system since then; evenly over a file's targets."""
+    below = os.fsencode(mount.rstrip("/")) + b"/"
+    found: dict[int, float] = {}
+    for summary in history.summaries[:OWN_RUNS_MAX]:
+        if not summary.ended or summary.start_ns < since_s * 1e9:
+            continue
+        for row in (row for node in history.load(summary).nodes for row in node.files):
+            targets = row.layout.targets if row.layout is not None and row.path.startswith(below) else ()
+            for target in targets:
+                moved = max(row.bytes_written, 0) + max(row.bytes_read, 0)
+                found[target] = found.get(target, 0.0) + moved / len(targets)
+    return found
 
 
 def targets_of(
@@ -238,23 +297,43 @@ def targets_of(
     ]
 
 
-def _read_now(driver: drivers.Driver, now_s: float) -> _Reading:
+def read_now(driver: drivers.Driver, now_s: float) -> Reading:
     rows = driver.load()
-    return _Reading(
+    return Reading(
         now_s, {t: rows[t].read_bytes + rows[t].written_bytes for t in rows if rows[t].read_bytes >= 0}
     )
 
 
-def metadata_is_busy(driver: drivers.Driver) -> str:
-    """Why nothing may be planned now, or nothing.  Where servers cannot be seen, nobody objects."""
+def metadata_is_busy(
+    driver: drivers.Driver, cache: Path, settings: guard.GuardSettings = guard.DEFAULTS
+) -> str:
+    """Why nothing may be planned now, or nothing.  Where servers cannot be seen, nobody objects.  What was read for the
+    last plan is remembered: processors' shares need two readings, and the program waits."""
     where = driver.servers()
     if not where:
         return ""
-    before = {name: servers.read(proc) for name, proc in where.items()}
-    time.sleep(SERVERS_S)
-    now = [servers.between(name, before[name], servers.read(proc)) for name, proc in where.items()]
-    decision, _ = servers.may_place(now, time.time(), guard.State())
+    before = _remembered_servers(cache, set(where))
+    if before is None:
+        before = {name: servers.read(proc) for name, proc in where.items()}
+        time.sleep(SERVERS_S)
+    after = {name: servers.read(proc) for name, proc in where.items()}
+    with contextlib.suppress(OSError):
+        write_whole(cache, json.dumps({name: text._asdict() for name, text in after.items()}).encode())
+    now = [servers.between(name, before[name], after[name]) for name in where]
+    decision, _ = servers.may_place(now, time.time(), guard.State(), settings)
     return "" if decision.allowed else decision.why
+
+
+def _remembered_servers(path: Path, names: set[str]) -> dict[str, servers.Texts] | None:
+    try:
+        held = {str(name): servers.Texts(**row) for name, row in json.loads(path.read_text()).items()}
+        ages_s = [time.time() - text.at_s for text in held.values()]
+        good = set(held) == names and all(SERVERS_S <= age_s <= SERVERS_KNOWN_S for age_s in ages_s)
+        for name, text in held.items():
+            servers.between(name, text, text)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, PenstockError):
+        return None
+    return held if good else None
 
 
 # -- what folders say ------------------------------------------------------------------------------------------
@@ -335,14 +414,14 @@ def pools_of(driver: drivers.Driver) -> dict[str, list[int]]:
 
 
 class LedgerFile:
-    """The promises of this user's runs, beside the history; one process at a time.
+    """The promises of this user's runs on one file system, beside the history; one process at a time.
 
     A run is known by when its plan was made, in ns; its agent leaves an empty file of that name when it has ended.
     """
 
-    def __init__(self, state_dir: str) -> None:
+    def __init__(self, state_dir: str, mount: str) -> None:
         self.folder = Path(state_dir, "place")
-        self.path = self.folder / "ledger.json"
+        self.path = self.folder / f"{_as_name(mount)}.ledger.json"
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -376,12 +455,18 @@ class LedgerFile:
     def write(self, held: books.Ledger) -> None:
         rows = {run: {"bytes": dict(p.bytes), "until_s": p.expires_s} for run, p in held.runs.items()}
         write_whole(self.path, json.dumps({"schema_version": 1, "runs": rows}).encode())
-        for run in self._ended():
-            (self.folder / "ended" / run).unlink(missing_ok=True)
+        self._forget_ended()
 
     def outstanding(self, now_s: float) -> dict[int, float]:
         """Bytes by target that runs were promised and have not ended to write."""
         return books.outstanding(self.read(now_s), now_s)
+
+    def _forget_ended(self) -> None:
+        """Those that no ledger here can name any more."""
+        old_ns = time.time_ns() - int((LEDGER_S + 60) * 1e9)
+        for run in self._ended():
+            if not run.isdecimal() or int(run) < old_ns:
+                (self.folder / "ended" / run).unlink(missing_ok=True)
 
     def _ended(self) -> list[str]:
         try:
@@ -390,14 +475,46 @@ class LedgerFile:
             return []
 
 
+def outstanding(state_dir: str, now_s: float) -> dict[str, dict[int, float]]:
+    """By file system what this user's runs were promised here."""
+    found = {}
+    for path in sorted(Path(state_dir, "place").glob("*.ledger.json")):
+        name = path.name.removesuffix(".ledger.json")
+        held = LedgerFile(state_dir, name).outstanding(now_s)
+        if held:
+            found[name] = held
+    return found
+
+
+def _as_name(mount: str) -> str:
+    """A mount as a part of a file's name."""
+    return mount.strip("/").replace("/", "-")[-100:] or "root"
+
+
 # -- planning --------------------------------------------------------------------------------------------------
 
 
-def plan_for(mount: Mount, driver: drivers.Driver, wish: Wish, ledger: books.Ledger, now_s: float) -> Made:
-    """A plan for one file system, as it is now."""
-    cache = Path(wish.state_dir, "place", f"{mount.point.strip('/').replace('/', '-')[-100:]}.reading.json")
-    reading = _read_now(driver, now_s)
-    busy = busy_shares(_remembered(cache), reading, wish.target_rate_bytes_per_s)
+class Looked(NamedTuple):
+    """A file system as a plan is made for it, and the files that are expected there."""
+
+    mount: Mount
+    place: place_section.Place
+    expected: list[contract.Expected]
+    situation: contract.Situation
+    given: tuner.Given | None
+
+    @property
+    def known(self) -> list[contract.Expected]:
+        return [e for e in self.expected if e.files]
+
+
+def look(mount: Mount, driver: drivers.Driver, wish: Wish, now_s: float) -> Looked:
+    """The targets, folders and expected files of one file system, as they are now."""
+    cache = Path(wish.state_dir, "place", f"{_as_name(mount.point)}.reading.json")
+    reading = read_now(driver, now_s)
+    before = _remembered(cache)
+    own = wish.own_bytes(mount.point, before.at_s) if wish.own_bytes and before else {}
+    busy = busy_shares(before, reading, wish.target_rate_bytes_per_s, own)
     with contextlib.suppress(OSError):
         write_whole(cache, json.dumps({"at_s": reading.at_s, "bytes": reading.bytes}).encode())
     pools = pools_of(driver)
@@ -411,12 +528,15 @@ def plan_for(mount: Mount, driver: drivers.Driver, wish: Wish, ledger: books.Led
     given = None
     if driver.kind == "lustre":
         folders = Folders(mount.point)
-        own = folders.root if folders.root.kind == "plain" else place_section.Default(stripes=1)
+        own_default = folders.root if folders.root.kind == "plain" else place_section.Default(stripes=1)
         able = {name: planning.spare([t for t in targets if name in t.pools]) for name in pools}
-        place = place._replace(default_count=own.stripes or 1, default_size_bytes=own.size_bytes, pools=able)
+        place = place._replace(
+            default_count=own_default.stripes or 1, default_size_bytes=own_default.size_bytes, pools=able
+        )
         if wish.tune is not None:
-            before = contract.Situation(mount.point, now_s, targets, _count(own.stripes or 1), own.size_bytes)
-            expected, given = wish.tune(expected, before)
+            count = _count(own_default.stripes or 1)
+            before_it = contract.Situation(mount.point, now_s, targets, count, own_default.size_bytes)
+            expected, given = wish.tune(expected, before_it)
             folders.tuned = frozenset(e.match for e in expected) if given.applied else frozenset()
         expected = [folders.apply(e) for e in expected]
         place = place._replace(folders=folders.found)
@@ -425,14 +545,21 @@ def plan_for(mount: Mount, driver: drivers.Driver, wish: Wish, ledger: books.Led
     situation = contract.Situation(
         mount.point, now_s, targets, _count(place.default_count), place.default_size_bytes
     )
-    made = planning.plan(
-        [e for e in expected if e.files], planning.with_ledger(situation, ledger), wish.settings
-    )
-    made = replace(made, entries=(*made.entries, *unforeseen(expected, made.small_bytes)))
+    return Looked(mount, place, expected, situation, given)
+
+
+def made_of(
+    looked: Looked, wish: Wish, number: int, ledger: books.Ledger | None, given: planning.Given | None = None
+) -> Made:
+    """The plan, by a ledger, by two random choices without one, or with the targets that a site's planner gave."""
+    situation = planning.with_ledger(looked.situation, ledger)
+    made = planning.plan(looked.known, situation, wish.settings, given)
+    made = replace(made, entries=(*made.entries, *unforeseen(looked.expected, made.small_bytes)))
     if not wish.choose_targets:
         made = without_targets(made)
+    place = looked.place._replace(number=number)
     section = place_section.encode(made, place, wish.room_bytes)
-    return Made(mount.point, made, section.data, section.left_out, given)
+    return Made(looked.mount.point, made, section.data, section.left_out, looked.given, number)
 
 
 def without_targets(made: contract.Plan) -> contract.Plan:
@@ -492,8 +619,18 @@ def wish_of(settings: Settings, mounts_named: Sequence[str] = ()) -> Wish:
             small_bytes=float(small) if small else -1.0,
             parts=settings["place.components"],
         ),
+        busy_from=guard.GuardSettings(settings["place.mds_cpu"], settings["place.mds_memory"]),
         target_rate_bytes_per_s=float(settings["place.target_rate"]),
         may_override=settings["place.components"],
+    )
+
+
+def central_settings(settings: Settings) -> central.CentralSettings:
+    """What a site's planner decides by."""
+    return central.CentralSettings(
+        allocator=settings["place.allocator"],
+        target_rate_bytes_per_s=float(settings["place.target_rate"]),
+        busy_from=guard.GuardSettings(settings["place.mds_cpu"], settings["place.mds_memory"]),
     )
 
 
@@ -505,15 +642,15 @@ def prepare(
     place: bool = True,
     tune: bool = False,
 ) -> Prepared:
-    """A plan for a command that is about to start, within the time that it may take.  `anywhere`: also for other
-    nodes, where the mount's device has another number."""
+    """A plan for a command that is about to start, or what holds until there is one.  `anywhere`: also for other
+    nodes, where the mount's device has another number; nobody waits for that one's start."""
+    site = "" if anywhere else site_agent(settings)
 
-    def work() -> Prepared:
+    def work(say: Say) -> Prepared:
         remarks: list[str] = []
         history = History(settings, remarks.append)
         program = program_of(words, (s.program for s in history.summaries))
         job = os.environ.get("SLURM_JOB_ID", "")
-        wish = wish_of(settings, mounts_named)
         expected = expected_of(history, program, job=job) if program else ()
         said = tuner.words(tuner.path_of(settings.state_dir), remarks.append)
         mode = tuner.mode_of(settings, program, said)
@@ -523,12 +660,33 @@ def prepare(
         ) -> tuple[list[contract.Expected], tuner.Given]:
             return tuner.apply(history, settings, program, expected, now, tune)
 
-        wanted = layouts if tune or mode != "observe" else None
-        made = make(replace(wish, expected=expected, anywhere=anywhere, tune=wanted, choose_targets=place))
-        advice = [f"tune advises {text}" for text in map(advised, made.made) if text]
-        return Prepared(made.made, (*remarks, *made.notes, *(advice if mode == "advise" else ())))
+        wish = replace(
+            wish_of(settings, mounts_named),
+            expected=expected,
+            anywhere=anywhere,
+            tune=layouts if tune or mode != "observe" else None,
+            choose_targets=place,
+            own_bytes=lambda mount, since_s: own_bytes(history, mount, since_s),
+            room_bytes=QUESTION_ROOM_BYTES if site else BOARD_ROOM_BYTES,
+        )
+        found = make_by_site(wish, site, say) if site else make(wish)
+        advice = [f"tune advises {text}" for text in map(advised, found.made) if text]
+        notes = (*remarks, *found.notes, *(advice if mode == "advise" else ()))
+        return replace(found, notes=notes)
 
-    return within(work, settings["place.wait"] / 1e9)
+    seconds = LATE_S if anywhere else settings["place.wait"] / 1e9
+    found = late.within(work, seconds, LATE_S, not anywhere, settings.state_dir)
+    if found.waits >= 0 and not found.made:
+        mounts_expected = expected_mounts(tuple(mounts_named) or tuple(settings["run.mounts"]))
+        waiting = tuple((mount, place_section.WHY_LATE) for mount in mounts_expected)
+        return replace(found, without=waiting)
+    return found
+
+
+def site_agent(settings: Settings) -> str:
+    """The socket of the node's agent, if there is one."""
+    socket = local.find(settings["agent.socket"])
+    return socket if Path(socket).exists() else ""
 
 
 def advised(one: Made) -> str:
@@ -539,28 +697,90 @@ def advised(one: Made) -> str:
 
 
 def make(wish: Wish, now_s: float | None = None) -> Prepared:
-    """Plans for all file systems that are concerned, promised in the ledger."""
+    """Plans for all file systems that are concerned, promised in this user's ledger."""
     now_s = time.time() if now_s is None else now_s
     found, notes = file_systems(wish)
-    ledger = LedgerFile(wish.state_dir)
-    made = []
-    for mount, driver in found:
-        why = metadata_is_busy(driver)
+    made, without = [], []
+    for number, (mount, driver) in enumerate(found, int(now_s * 1e9)):
+        why = metadata_is_busy(driver, _servers_cache(wish, mount), wish.busy_from)
         if why:
             notes.append(f"nothing is placed on {mount.point}: {why}")
+            without.append((mount.point, place_section.WHY_BUSY))
             continue
+        ledger = LedgerFile(wish.state_dir, mount.point)
         with ledger.locked():
             held = ledger.read(now_s)
-            one = plan_for(mount, driver, wish, held, now_s)
+            one = made_of(look(mount, driver, wish, now_s), wish, number, held)
             if wish.promise:
-                run = str(int(one.plan.made_s * 1e9))
-                ledger.write(books.promise(held, run, one.plan.promises, now_s, LEDGER_S))
-                if one.given is not None:
-                    tuner.remember(Path(wish.state_dir), int(run), one.given)
+                ledger.write(books.promise(held, str(number), one.plan.promises, now_s, LEDGER_S))
+                _remember_given(wish, one)
         made.append(one)
         if one.left_out:
             notes.append(f"{one.left_out} entries of the plan for {mount.point} did not fit on the board")
-    return Prepared(tuple(made), tuple(notes))
+    return Prepared(tuple(made), tuple(notes), tuple(without))
+
+
+def _servers_cache(wish: Wish, mount: Mount) -> Path:
+    return Path(wish.state_dir, "place", f"{_as_name(mount.point)}.servers.json")
+
+
+def _remember_given(wish: Wish, one: Made) -> None:
+    if one.given is not None:
+        tuner.remember(Path(wish.state_dir), one.number, one.given)
+
+
+def make_by_site(wish: Wish, socket: str, say: Say) -> Prepared:
+    """The same with targets from the site's planner.  Until it answers, by two random choices and without a ledger."""
+    now_s = time.time()
+    found, notes = file_systems(wish)
+    looked = []
+    without = []
+    for mount, driver in found:
+        why = metadata_is_busy(driver, _servers_cache(wish, mount), wish.busy_from)
+        if why:
+            notes.append(f"nothing is placed on {mount.point}: {why}")
+            without.append((mount.point, place_section.WHY_BUSY))
+        else:
+            looked.append(look(mount, driver, wish, now_s))
+    alone = [
+        made_of(one, wish, number, None) for number, one in enumerate(looked, time.time_ns() - len(looked))
+    ]
+    say(Prepared(tuple(alone), tuple(notes), tuple(without)))
+    made = []
+    for one, instead in zip(looked, alone, strict=True):
+        try:
+            made.append(asked_of_site(one, wish, socket))
+        except PenstockError as error:
+            notes.append(f"no plan of the site for {one.mount.point} ({error}): two random choices hold")
+            made.append(instead)
+        _remember_given(wish, made[-1])
+    return Prepared(tuple(made), tuple(notes), tuple(without))
+
+
+def asked_of_site(looked: Looked, wish: Wish, socket: str) -> Made:
+    """The plan with targets that the controller chose; whatever does not fit is an error."""
+    from penstock.control import planner
+
+    wanted = planning.asked(looked.known, looked.situation, wish.settings)
+    columns = planner.wanted_columns(wanted)
+    pools = "/".join(columns.pop("pools"))
+    words = {name: data.hex() for name, data in columns.items()}
+    name = identity(looked.mount)
+    answer = local.ask(socket, ASK_S, op="allot", file_system=name, pools=pools, **words)
+    if answer.get("why"):
+        raise PenstockError(answer["why"])
+    try:
+        number = int(answer["number"])
+        given = planner.given_of(
+            {key: bytes.fromhex(answer[key]) for key in ("width", "target", "spare", "promised", "amount")},
+            wanted,
+        )
+    except (KeyError, ValueError) as error:
+        raise PenstockError("the agent's answer is of another version") from error
+    wrong = planning.unfit(given, wanted, looked.situation)
+    if wrong:
+        raise PenstockError(f"the controller's plan is not used: {wrong}")
+    return made_of(looked, wish, number, None, given)
 
 
 # -- what became of plans ------------------------------------------------------------------------------------
@@ -578,59 +798,26 @@ class Shown(NamedTuple):
 def running(settings: Settings) -> list[Shown]:
     """The boards of this user on this node that hold a plan."""
     found = []
-    for path in collect.boards(settings):
+    for path in [*collect.boards(settings), *(Path(name) for name in of_site(settings)["boards"])]:
         with contextlib.suppress(PenstockError, OSError):
             head = board.control(path)
-            if any(s.kind == place_section.KIND for s in head.sections):
+            spots = place_section.heads(
+                path / "control", [(s.kind, s.offset_bytes) for s in head.sections if s.kind]
+            )
+            if spots:
                 counts = {name: n for name, n in board.placed(path).items() if n}
-                section = next(s for s in head.sections if s.kind == place_section.KIND)
-                made_ns = place_section.made_ns(path / "control", section.offset_bytes)
-                found.append(Shown(path.name[:32], "", True, {"plan_ns": made_ns, **counts}))
+                made_ns = max((spot.made_ns for spot in spots if spot.driver), default=0)
+                why = max((1 + spot.why for spot in spots if not spot.driver), default=0)
+                more = {**({"plan_ns": made_ns} if made_ns else {}), **({"why_none": why} if why else {})}
+                found.append(Shown(path.name[:32], "", True, {**more, **counts}))
     return found
 
 
-# -- in a process of its own -----------------------------------------------------------------------------------
-
-
-def within(work: Callable[[], Prepared], seconds: float) -> Prepared:
-    """What `work` gives, made in another process; when the time is over, nothing and why."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        with contextlib.suppress(BaseException), os.fdopen(writer, "wb") as pipe:
-            pipe.write(pickle.dumps(_tried(work)))
-        os._exit(0)
-    os.close(writer)
-    data, until_s = b"", time.monotonic() + seconds
-    while True:
-        left_s = until_s - time.monotonic()
-        ready = left_s > 0 and select.select([reader], [], [], left_s)[0]
-        part = os.read(reader, 1 << 20) if ready else b""
-        data += part
-        if not part:
-            break
-    os.close(reader)
-    over = time.monotonic() >= until_s
-    if over:
-        os.kill(child, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(child, os.WNOHANG if over else 0)
-    try:
-        held = pickle.loads(data)
-        assert isinstance(held, Prepared)
-        return held
-    except Exception:
-        why = f"was not ready in {seconds:g} s" if over else "could not be made"
-        return Prepared(notes=(f"the plan {why}: new files go where the file system puts them",))
-
-
-def _tried(work: Callable[[], Prepared]) -> Prepared:
-    """Whatever goes wrong, the program is to start; what it was is said."""
-    try:
-        return work()
-    except Exception as error:
-        said = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
-        return Prepared(
-            notes=(f"no plan could be made ({said}): new files go where the file system puts them",)
-        )
+def of_site(settings: Settings) -> dict[str, Any]:
+    """What the node's agent knows of this user's plans; empty without one."""
+    socket = site_agent(settings)
+    with contextlib.suppress(PenstockError, ValueError, KeyError):
+        if socket:
+            found: dict[str, Any] = json.loads(local.ask(socket, op="plans")["json"])
+            return found
+    return {"plans": [], "boards": []}

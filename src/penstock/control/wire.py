@@ -53,6 +53,9 @@ FromAgent, ToAgent = message("FromAgent"), message("ToAgent")
 Hello, Job, Rows, Report = (message(name) for name in ("Hello", "Job", "Rows", "Report"))
 Welcome, Policy, Grants, Refusal = (message(name) for name in ("Welcome", "Policy", "Grants", "Refusal"))
 Release, Why = message("Release"), message("Why")
+Targets, Pool, Wanted, Promised, Over, Allotted = (
+    message(name) for name in ("Targets", "Pool", "Wanted", "Promised", "Over", "Allotted")
+)
 
 
 def frame(value: Any) -> bytes:

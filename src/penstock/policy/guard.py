@@ -35,6 +35,9 @@ class GuardSettings:
     stale_after_s: float = 180.0
 
 
+DEFAULTS = GuardSettings()
+
+
 @dataclass(frozen=True)
 class Decision:
     allowed: bool

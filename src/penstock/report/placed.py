@@ -22,6 +22,12 @@ _STOCK = {
     "changing": "the plan was being changed",
     "existed": "existed already",
 }
+_NO_PLAN = {
+    0: "no plan was there yet",
+    1: "the plan was not ready when the program started",
+    2: "the metadata servers were busy, so no plan was made",
+    3: "no plan could be made",
+}
 _REFUSED = {
     "refused_full": "a target is full",
     "refused_inactive": "a target is inactive",
@@ -46,9 +52,15 @@ def lines(counts: Mapping[str, int]) -> list[str]:
     if not counts:
         return []
     total, expected = creations(counts), counts.get("expected", 0)
+    early, why_none = counts.get("early", 0), counts.get("why_none", 0)
+    found = []
+    if early:
+        found.append(f"{early:,} left to the file system: {_NO_PLAN.get(why_none, _NO_PLAN[0])}")
+    elif why_none:
+        found.append(f"no plan: {_NO_PLAN.get(why_none, _NO_PLAN[3])}")
     if not total:
-        return ["no file was created where the plan holds"]
-    found = [f"{expected:,} of {total:,} new files were expected ({units.show_ratio(expected, total)})"]
+        return found or ["no file was created where the plan holds"]
+    found.append(f"{expected:,} of {total:,} new files were expected ({units.show_ratio(expected, total)})")
     placed, spare = counts.get("placed", 0), counts.get("spare", 0)
     checked, right = counts.get("checked", 0), counts.get("as_planned", 0)
     text = f"{placed:,} placed as planned, {spare:,} on spare targets"
@@ -131,16 +143,25 @@ def plan_lines(program: str, plan: Plan, every: bool = False) -> list[str]:
 
 
 def show_lines(
-    rows: Iterable["tuple[str, str, bool, Mapping[str, int]]"], promises: Mapping[int, float], now_s: float
+    rows: Iterable["tuple[str, str, bool, Mapping[str, int]]"],
+    promises: Mapping[str, Mapping[int, float]],
+    now_s: float,
+    by_site: Mapping[int, float] | None = None,
 ) -> list[str]:
-    """Runs with plans, and what is promised still."""
+    """Runs with plans, and what is promised still, by file system.  `by_site`: of the site's plans how old the figures
+    were that they were decided by."""
     found: list[str] = []
     for run, program, running, counts in rows:
         made_s = counts.get("plan_ns", 0) / 1e9
         age = f", plan made {units.show_duration(max(now_s - made_s, 0) * 1e9)} ago" if made_s else ""
+        figures = (by_site or {}).get(counts.get("plan_ns", 0))
+        if figures is not None:
+            age += f" by the site, on figures {units.show_duration(figures * 1e9)} old"
         found.append(f"run {run[:8]} {program or ''}{' runs' if running else ''}{age}".replace("  ", " "))
         found += [f"  {line}" for line in lines(counts) or ["no plan was on its board"]]
     if not found:
         found.append("no run had a plan; penstock run --place -- ./app makes one")
-    bars = _bars(promises)
-    return [*found, "", "promised and not yet written, by target", *bars] if bars else found
+    for name, held in promises.items():
+        bars = _bars(held)
+        found += ["", f"promised and not yet written on {name}, by target", *bars] if bars else []
+    return found

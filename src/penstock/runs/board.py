@@ -241,9 +241,23 @@ def create(
     files_max: int = 0,
     sample_every: int = 0,
     max_bytes: int = 0,
+    place_spots: int = 0,
 ) -> None:
-    """Make a board, complete or not at all; FileExistsError when there is one."""
-    _native.board_create(folder, run, stages, otherwise, rules, files_max, sample_every, max_bytes)
+    """Make a board, complete or not at all; FileExistsError when there is one.  `place_spots`: room for plans."""
+    _native.board_create(
+        folder, run, stages, otherwise, rules, files_max, sample_every, max_bytes, place_spots
+    )
+
+
+def put_plan(folder: Path, section: bytes, begin: int = 0) -> None:
+    """A plan of placement (place_section.py) onto a board, under running programs."""
+    try:
+        _native.place_put(folder, section, begin)
+    except OSError as error:
+        why = {errno.ENOSPC: "it has no room for it", errno.EINVAL: "the plan makes no sense"}
+        raise PenstockError(
+            f"the plan cannot be put onto the board {folder} ({why.get(error.errno or 0, error.strerror)})"
+        ) from error
 
 
 def grow(folder: Path) -> bool:

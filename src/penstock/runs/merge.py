@@ -85,7 +85,7 @@ class Run:
         total: dict[str, int] = {}
         for node in self.nodes:
             for name, count in node.placed.items():
-                most = name in ("plan_ns", "left_out")  # the same on every node
+                most = name in ("plan_ns", "left_out", "why_none")  # the same on every node
                 total[name] = max(total.get(name, 0), count) if most else total.get(name, 0) + count
         return total
 

@@ -25,8 +25,9 @@ CURSORS = 256
 MOUNT_MAX = 240
 STOCK, BYTES, OVERRIDE, WISH = 1, 2, 4, 8
 DRIVERS = {"lustre": 1, "ceph": 2}
+WHY_LATE, WHY_BUSY, WHY_FAILED = range(3)  # enum penstock_place_why
 
-_HEAD = struct.Struct("<IIIIQQIIIIH240s6x")
+_HEAD = struct.Struct("<IIIIQQIIIIH240sH4x")
 _PART = struct.Struct("<QII")
 _VARIANT = struct.Struct("<IIII")
 _ENTRY = struct.Struct("<QIIIIHHI")
@@ -65,6 +66,8 @@ class Place(NamedTuple):
     """Entries whose count and size hold where a folder has no default of its own; None: all."""
     folders: Mapping[bytes, Default] = {}
     """By path, as far as they were read."""
+    number: int = 0
+    """By which the plan is known: when it was made, in ns.  0: what the plan says."""
 
 
 class Section(NamedTuple):
@@ -244,7 +247,7 @@ def _head(plan: Plan, place: Place, mount: bytes, left_out: int) -> bytes:
         0,
         DRIVERS[place.driver],
         left_out,
-        max(int(plan.made_s * 1e9), 0),
+        place.number or max(int(plan.made_s * 1e9), 0),
         place.dev,
         0,
         place.default_count & 0xFFFF,
@@ -252,7 +255,15 @@ def _head(plan: Plan, place: Place, mount: bytes, left_out: int) -> bytes:
         place.may_override,
         len(mount),
         mount,
+        0,
     )
+
+
+def nothing(mount: str, why: int, made_ns: int, dev: int = 0) -> bytes:
+    """A section without a plan: it keeps the place for one, and says why there is none."""
+    name = os.fsencode(mount.rstrip("/"))[:MOUNT_MAX]
+    parts = _PART.pack(_HEAD.size + 6 * _PART.size, 0, 0) * 6
+    return _HEAD.pack(VERSION, 0, 0, 0, made_ns, dev, 0, 0, 0, 0, len(name), name, why) + parts
 
 
 def _joined(head: bytes, arrays: Sequence[tuple[bytes, int]]) -> bytes:
@@ -266,9 +277,31 @@ def _joined(head: bytes, arrays: Sequence[tuple[bytes, int]]) -> bytes:
     return head + parts + body
 
 
-def made_ns(control: Path, offset_bytes: int) -> int:
-    """When the plan that lies there was made."""
+class Head(NamedTuple):
+    """What a section says of itself; `driver` 0: there is no plan, and `why` says why."""
+
+    driver: int
+    made_ns: int
+    mount: str
+    why: int
+
+
+def head_of(data: bytes) -> Head | None:
+    """The head of a section; None: it is of another version, or being changed."""
+    if len(data) < _HEAD.size:
+        return None
+    version, generation, driver, _, made_ns, *_, size, mount, why = _HEAD.unpack(data[: _HEAD.size])
+    if version != VERSION or generation & 1 or size > MOUNT_MAX:
+        return None
+    return Head(driver, made_ns, os.fsdecode(mount[:size]) or "/", why)
+
+
+def heads(control: Path, sections: Iterable[tuple[int, int]]) -> list[Head]:
+    """The heads of a board's plans, and of spots that wait for one; (kind, offset) are its sections."""
+    found = []
     with control.open("rb") as file:
-        file.seek(offset_bytes)
-        data = file.read(_HEAD.size)
-    return int(_HEAD.unpack(data)[4]) if len(data) == _HEAD.size else 0
+        for kind, offset_bytes in sections:
+            if kind == KIND:
+                file.seek(offset_bytes)
+                found.append(head_of(file.read(_HEAD.size)))
+    return [head for head in found if head is not None and (head.driver or head.mount != "/")]

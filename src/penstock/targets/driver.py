@@ -89,6 +89,9 @@ class Driver(Protocol):
     def load(self) -> Mapping[int, Load]:
         """By the target's id."""
 
+    def sees_all(self) -> bool:
+        """Does `load` count everybody's traffic, or this node's alone?"""
+
     def health(self) -> Mapping[int, str]:
         """By the target's id: one of the words above."""
 

@@ -215,6 +215,9 @@ class Lustre:
         names = _SEEN_BY_SERVER if files.side == "obdfilter" else _SEEN_BY_CLIENT
         return _Loads(files.rows, files.paths("stats").rows(names))
 
+    def sees_all(self) -> bool:
+        return self._files.side == "obdfilter"
+
     def health(self) -> Mapping[int, str]:
         """What clients see (ACTIVE), and where it can be seen what the servers and the MDS say."""
         files = self._files

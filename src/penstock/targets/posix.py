@@ -45,6 +45,9 @@ class Posix:
             )
         }
 
+    def sees_all(self) -> bool:
+        return False
+
     def health(self) -> Mapping[int, str]:
         try:
             room = os.statvfs(self.mount.point)

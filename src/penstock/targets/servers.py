@@ -122,7 +122,10 @@ def watch(places: Mapping[str, str], every_s: float) -> Iterator[list[Server]]:
 
 
 def may_place(
-    servers: Sequence[Server], now_s: float, state: guard.State
+    servers: Sequence[Server],
+    now_s: float,
+    state: guard.State,
+    settings: guard.GuardSettings = guard.DEFAULTS,
 ) -> tuple[guard.Decision, guard.State]:
     """What the guard says of those among the servers that hold metadata."""
     busy = tuple(
@@ -130,4 +133,4 @@ def may_place(
         for s in servers
         if s.name.startswith("mds")
     )
-    return guard.decide(guard.Observation(busy), state=state)
+    return guard.decide(guard.Observation(busy), settings, state)

@@ -83,6 +83,9 @@ class AllocationSettings:
     seed: int = 1
 
 
+ALLOCATION = AllocationSettings()
+
+
 @dataclass(frozen=True)
 class Allocation:
     """By request: its targets, in the order of stripes.  Empty: none could be found, the file goes stock."""

@@ -9,9 +9,10 @@ Invariants:
    figures.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
@@ -90,13 +91,29 @@ def why_stock(e: Expected, small_bytes: float, settings: PlanSettings) -> str:
     return ""
 
 
-def plan(expected: Iterable[Expected], situation: Situation, settings: PlanSettings = DEFAULTS) -> Plan:
-    """What becomes of the files that are expected."""
+class Asked(NamedTuple):
+    """The files of one pool that are to be placed: a row each, and by row which of `files` it is."""
+
+    pool: str
+    files: list[Expected]
+    requests: Requests
+    owner: list[int]
+
+
+class Given(NamedTuple):
+    """Targets that a site's planner chose: for each that was asked (`asked`), in that order."""
+
+    found: Sequence[Allocation]
+    spare: tuple[int, ...]
+    promises: Mapping[int, float]
+
+
+def _sorted(
+    expected: Iterable[Expected], situation: Situation, settings: PlanSettings
+) -> tuple[list[Entry], list[Asked], float, list[str]]:
+    """The entries of files that stay stock, the others by pool, below which size files are small, and remarks."""
     small = settings.small_bytes if settings.small_bytes >= 0 else small_from_model(situation, settings)
     known, notes = _known(expected, settings)
-    name = settings.allocator if situation.keeper else "two-choices"
-    if not situation.keeper:
-        notes.append("nobody keeps a ledger of promises here: each stripe takes the better of two targets")
     entries: list[Entry] = []
     wanted: dict[str, list[Expected]] = {}
     for e in known:
@@ -105,12 +122,56 @@ def plan(expected: Iterable[Expected], situation: Situation, settings: PlanSetti
             entries.append(_entry(e, Action.STOCK, why=why))
         else:
             wanted.setdefault(e.pool, []).append(e)
+    asked = [Asked(pool, files, *_requests(files, pool, situation)) for pool, files in sorted(wanted.items())]
+    return entries, asked, small, notes
+
+
+def asked(
+    expected: Iterable[Expected], situation: Situation, settings: PlanSettings = DEFAULTS
+) -> list[Asked]:
+    """What a plan needs targets for."""
+    return _sorted(expected, situation, settings)[1]
+
+
+def unfit(given: Given, wanted: Sequence[Asked], situation: Situation) -> str:
+    """What in a planner's answer is not for these files and targets; nothing if it fits."""
+    if len(given.found) != len(wanted):
+        return "it is for other files"
+    for one, found in zip(wanted, given.found, strict=True):
+        able = {t.id for t in usable(situation.targets, one.pool)}
+        if len(found.targets) != len(one.requests):
+            return "it is for other files"
+        for row, count in zip(found.targets, one.requests.counts.tolist(), strict=True):
+            if not able.issuperset(row) or len(set(row)) != len(row) or len(row) > count:
+                return "it names targets that may not get these files"
+    if not {t.id for t in situation.targets}.issuperset(given.spare):
+        return "its spare targets are not there"
+    return ""
+
+
+def plan(
+    expected: Iterable[Expected],
+    situation: Situation,
+    settings: PlanSettings = DEFAULTS,
+    given: Given | None = None,
+) -> Plan:
+    """What becomes of the files that are expected; `given`: with targets that a site's planner chose."""
+    entries, wanted, small, notes = _sorted(expected, situation, settings)
+    name = settings.allocator if situation.keeper else "two-choices"
+    if given is not None:
+        name = "site"
+    elif not situation.keeper:
+        notes.append("nobody keeps a ledger of promises here: each stripe takes the better of two targets")
     targets, gain_s = list(situation.targets), 0.0
-    for pool, files in sorted(wanted.items()):
-        requests, owner = _requests(files, pool, situation)
-        found = _whole(ALLOCATORS[name].allocate(requests, targets, settings.allocation), owner)
+    for number, (_, files, requests, owner) in enumerate(wanted):
+        chosen = (
+            given.found[number]
+            if given is not None
+            else ALLOCATORS[name].allocate(requests, targets, settings.allocation)
+        )
+        found = whole(chosen, owner)
         gain_s += _gain_s(requests, found, targets, settings)
-        targets = _loaded(targets, requests, found)
+        targets = loaded(targets, requests, found)
         entries += _placed(files, owner, found, situation, settings)
     if not usable(situation.targets):
         notes.append("no target may get new files: everything is left as the file system does it")
@@ -123,12 +184,14 @@ def plan(expected: Iterable[Expected], situation: Situation, settings: PlanSetti
         file_system=situation.file_system,
         made_s=situation.now_s,
         entries=tuple(entries),
-        spare=spare(targets),
+        spare=spare(targets) if given is None else given.spare,
         small_bytes=small,
         extra_requests=requests_more,
         cost_s=requests_more * settings.request_s,
         gain_s=gain_s,
-        promises={t.id: t.promised_bytes - before[t.id] for t in targets if t.promised_bytes > before[t.id]},
+        promises={t.id: t.promised_bytes - before[t.id] for t in targets if t.promised_bytes > before[t.id]}
+        if given is None
+        else given.promises,
         notes=tuple(notes),
         allocator=name,
     )
@@ -167,7 +230,7 @@ def _requests(files: Sequence[Expected], pool: str, situation: Situation) -> tup
     ), owner
 
 
-def _whole(found: Allocation, owner: Sequence[int]) -> Allocation:
+def whole(found: Allocation, owner: Sequence[int]) -> Allocation:
     """Files alike share an entry: all of them are placed or none."""
     short = {i for i, row in zip(owner, found.targets, strict=True) if not row}
     return Allocation([() if i in short else row for i, row in zip(owner, found.targets, strict=True)])
@@ -238,7 +301,7 @@ def _loads(requests: Requests, found: Allocation, targets: Sequence[Target]) -> 
     return load
 
 
-def _loaded(targets: Sequence[Target], requests: Requests, found: Allocation) -> list[Target]:
+def loaded(targets: Sequence[Target], requests: Requests, found: Allocation) -> list[Target]:
     """The targets with what was just planned."""
     load = _loads(requests, found, targets).tolist()
     return [replace(t, promised_bytes=t.promised_bytes + b) for t, b in zip(targets, load, strict=True)]
