@@ -133,9 +133,10 @@ def test_a_poisoned_history_stops_nobody(site):
     assert len(site.shapes(4)) == 4
 
 
-def test_a_plan_that_is_late_leaves_the_default(site):
+def test_a_plan_that_is_late_stops_nobody(site):
+    """Files are created before it is there, or after: all have a layout, and each is counted once."""
     site.tune(1)
-    said = site.tune(2, "--set", "place.wait=1ms")
-    assert re.search("was not ready in 0.001 s", said)
-    assert site.shapes(2) == [STOCK] * 4
-    assert site.given() is None
+    assert site.tune(2, "--set", "place.wait=0s") == ""
+    assert len(site.shapes(2)) == 4
+    counts = json.loads(site.penstock("report", "--json").stdout)["placed"]
+    assert sum(counts.get(name, 0) for name in ("early", "changing", "expected", "unexpected")) >= 4
