@@ -604,6 +604,7 @@ class Agent:
         try:
             scout.start(
                 self.config.mounts,
+                self.config.detect,
                 self.config.targets_every_s,
                 self.config.placing.target_rate_bytes_per_s,
                 tell,

@@ -54,15 +54,15 @@ class Looker:
         return central.Figures(now_s, tuple(found), moved, self.driver.sees_all(), mds)
 
 
-def chosen(named: Sequence[str]) -> list[Mount]:
-    """The file systems that were named, else all of this node that have targets."""
-    if named:
-        return [mounts.mount_of(path) for path in named]
-    return [m for m in mounts.mounts() if placing.may_have_targets(m)]
+def chosen(named: Sequence[str], types: Sequence[str]) -> list[Mount]:
+    """The file systems that were named, and those of these types; each once, and only what has targets."""
+    found = [*(mounts.mount_of(path) for path in named), *mounts.of_types(types)]
+    return list({placing.identity(m): m for m in found if placing.may_have_targets(m)}.values())
 
 
 def start(
     named: Sequence[str],
+    types: Sequence[str],
     every_s: float,
     rate_bytes_per_s: float,
     tell: Callable[[str, central.Figures], None],
@@ -82,5 +82,5 @@ def start(
             time.sleep(min(pause_s, every_s))
             pause_s = every_s
 
-    for mount in chosen(named):
+    for mount in chosen(named, types):
         threading.Thread(target=keep_looking, args=(mount,), daemon=True, name="scout").start()
