@@ -73,7 +73,7 @@ def settled(site: Site) -> dict[str, Any]:
     seen: list[Any] = [None]
 
     def same() -> Any:
-        time.sleep(0.2)
+        time.sleep(0.05)
         seen.append(row(site, "n1", "4711"))
         return seen[-1] is not None and seen[-1]["asked_in_all"] == (seen[-2] or {}).get("asked_in_all")
 
