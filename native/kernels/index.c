@@ -530,7 +530,7 @@ int penstock_index_entry(const struct penstock_index *ix, uint64_t at, struct pe
   const struct penstock_raw_record *r = record_at(ix, at, room, &err);
   if (!r)
     return err;
-  /* Field by field: clearing it whole would cost as much as all the rest. */
+  /* Field by field: clearing it whole first is slow. */
   ret->ino = r->ino;
   ret->size = r->size;
   ret->blocks = r->flags & PENSTOCK_BLOCKS_BY_SIZE ? penstock_blocks_by_size(r->size) : 0;

@@ -41,7 +41,9 @@ def limited() -> Iterator[Path]:
 def test_ten_million_entries_in_20_mb(tmp_path: Path) -> None:
     if shutil.disk_usage(tmp_path).free < 3 << 30:
         pytest.skip("3 GiB of room are needed")
-    kernels = [str(TOP / "native/kernels" / name) for name in ("index.c", "index_write.c")]
+    kernels = [
+        str(TOP / "native/kernels" / name) for name in ("index.c", "index_write.c", "batch.c", "folders.c")
+    ]
     program = str(tmp_path / "catalog_memory")
     source = str(Path(__file__).parent / "catalog_memory.c")
     subprocess.run(

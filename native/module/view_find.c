@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+/* find for Python: tests that the kernel evaluates, and what the caller does at some.  Paths go out in large writes, without
+   the interpreter's lock. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "catalog.h"
+#include "kernels/query.h"
+
+enum { OUT_BYTES = 1 << 16 };
+
+struct finding {
+  const View *view;
+  PyObject *call;
+  PyThreadState *thread; /* of the interpreter, while its lock is not held */
+  PyObject *damaged;
+  int fd, err;
+  size_t used;
+  bool failed;
+  struct penstock_query q;
+  char out[OUT_BYTES];
+};
+
+static void find_flush(struct finding *f) {
+  for (size_t done = 0; done < f->used && !f->err;) {
+    ssize_t n = write(f->fd, f->out + done, f->used - done);
+    if (n < 0 && errno != EINTR)
+      f->err = errno;
+    done += n > 0 ? (size_t)n : 0;
+  }
+  f->used = 0;
+}
+
+static void find_put(struct finding *f, const char *bytes, size_t size) {
+  while (size > 0) {
+    size_t now = OUT_BYTES - f->used < size ? OUT_BYTES - f->used : size;
+    memcpy(f->out + f->used, bytes, now);
+    f->used += now;
+    bytes += now;
+    size -= now;
+    if (f->used == OUT_BYTES)
+      find_flush(f);
+  }
+}
+
+static void find_print(void *state, const char *path, size_t size, char end) {
+  find_put(state, path, size);
+  find_put(state, &end, 1);
+}
+
+static bool find_call(void *state, uint32_t which, const struct penstock_visit *it, const char *path, size_t size) {
+  struct finding *f = state;
+  bool answer = false;
+  find_flush(f); /* what was printed comes before what the caller prints */
+  PyEval_RestoreThread(f->thread);
+  PyObject *row = penstock_module_visit(it, path, size), *target = row ? penstock_module_part(it->in, it->entry, PENSTOCK_PART_TARGET) : NULL;
+  PyObject *said = target ? PyObject_CallFunction(f->call, "IOOy#I", (unsigned)which, row, target, it->path, (Py_ssize_t)it->path_size, it->depth) : NULL;
+  int truth = said ? PyObject_IsTrue(said) : -1;
+  f->failed |= truth < 0;
+  answer = truth > 0;
+  Py_XDECREF(said);
+  Py_XDECREF(target);
+  Py_XDECREF(row);
+  f->thread = PyEval_SaveThread();
+  return answer;
+}
+
+static enum penstock_walk find_visit(void *state, const struct penstock_visit *it) {
+  struct finding *f = state;
+  enum penstock_walk go = penstock_query_visit(&f->q, it);
+  return f->failed || f->err ? PENSTOCK_WALK_STOP : go;
+}
+
+static void find_bad(void *state, int err, const char *path, size_t size) {
+  struct finding *f = state;
+  PyEval_RestoreThread(f->thread);
+  PyObject *row = Py_BuildValue("y#i", path, (Py_ssize_t)size, -err);
+  f->failed |= !row || PyList_Append(f->damaged, row) < 0;
+  Py_XDECREF(row);
+  f->thread = PyEval_SaveThread();
+}
+
+/* Tests as tuples (kind, a, b, low, high, text). */
+static struct penstock_test *read_tests(PyObject *list, size_t *count) {
+  *count = (size_t)PyList_Size(list);
+  struct penstock_test *test = PyMem_Calloc(*count + 1, sizeof *test);
+  if (!test)
+    return (struct penstock_test *)PyErr_NoMemory();
+  for (size_t i = 0; i < *count; i++) {
+    int kind;
+    const char *text;
+    Py_ssize_t text_size;
+    long long low, high;
+    if (!PyArg_ParseTuple(PyList_GetItem(list, (Py_ssize_t)i), "iIILLz#", &kind, &test[i].a, &test[i].b, &low, &high, &text, &text_size)) {
+      PyMem_Free(test);
+      return NULL;
+    }
+    test[i].kind = (enum penstock_test_kind)kind;
+    test[i].low = low;
+    test[i].high = high;
+    test[i].text = text;
+  }
+  return test;
+}
+
+/* find(start, prefix, depth_min, depth_max, tests, fd, call): folders that could not be read, as (path, errno). */
+PyObject *penstock_module_view_find(PyObject *self, PyObject *args) {
+  PyObject *start, *tests, *keep = NULL;
+  struct finding *f = PyMem_Calloc(1, sizeof *f);
+  char *room = NULL;
+  Py_ssize_t prefix_size, size;
+  unsigned depth_max;
+  if (!f)
+    return PyErr_NoMemory();
+  f->view = (View *)self;
+  f->q = (struct penstock_query){.view = &f->view->v, .print = find_print, .call = find_call, .state = f};
+  if (!PyArg_ParseTuple(args, "Oy#IIO!iO", &start, &f->q.prefix, &prefix_size, &f->q.depth_min, &depth_max, &PyList_Type, &tests, &f->fd, &f->call)) {
+    PyMem_Free(f);
+    return NULL;
+  }
+  f->q.prefix_size = (size_t)prefix_size;
+  struct penstock_test *test = read_tests(tests, &f->q.count);
+  f->q.test = test;
+  f->damaged = PyList_New(0);
+  const char *p = test && f->damaged ? penstock_module_inside(f->view, start, &size, &keep, &room) : NULL;
+  int err = p && penstock_query_check(&f->q) < 0 ? -EINVAL : 0;
+  if (p && err == 0) {
+    f->q.skip = (size_t)size;
+    f->thread = PyEval_SaveThread();
+    err = penstock_view_walk(&f->view->v, p, (size_t)size, depth_max, find_visit, find_bad, f);
+    find_flush(f);
+    PyEval_RestoreThread(f->thread);
+  }
+  penstock_module_done_with(keep, room);
+  free(f->q.path);
+  PyMem_Free(test);
+  PyObject *ret = f->damaged;
+  if (!p || err < 0 || f->err || f->failed) {
+    if (p && !f->failed)
+      penstock_module_os_error(f->err ? f->err : -err, start);
+    Py_CLEAR(ret);
+  }
+  PyMem_Free(f);
+  return ret;
+}
