@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small site on one machine: jobs that replay traces under limits, and a loop that decides as the controller does.
+"""A small site on one machine: the controller, an agent for each job's node, and jobs that replay traces under limits.
 
-Each job is a penstock-replay of its own under libpenstock.so, with a board of its own.  Every period the loop collects
-what all boards counted, asks penstock.policy.deciding, and writes the rates to the boards: lower ones first, so that
-the sum never stands above the total.
+All of it is what a site runs: `penstock controller` with a policy, `penstock agent` with certificates of an authority
+made for this, penstock-replay under `penstock-run`.  Here only jobs are started, and the controller is asked ten times
+a second what it grants.
 
 Invariants:
-1. What a figure shows is counted: by the replayer (demanded, served) and by the loop (granted).
+1. What a figure shows is counted: by the replayer (demanded, served) and by the controller (granted).
 2. Processes, boards and folders are gone at the end, also after an error.
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -26,13 +25,15 @@ from typing import Any
 
 import numpy as np
 
-from penstock.policy import deciding, rules, rules_toml
-from penstock.runs import board, limits
+from penstock.base.errors import NoControllerError
+from penstock.control import client
+from penstock.policy import rules, rules_toml
+from penstock.runs import board
 from penstock.tools import replay
 
-LIBRARY = Path(sys.prefix) / "lib" / "penstock" / "libpenstock.so"
-PERIOD_S = 0.1
-LEASE_S = 5.0
+PENSTOCK, PENSTOCK_RUN = (Path(sys.prefix) / "bin" / name for name in ("penstock", "penstock-run"))
+PERIOD_S = 0.1  # how often is looked
+HOST = "127.0.0.1"
 
 
 def policy_of(text: str) -> rules.Policy:
@@ -55,7 +56,7 @@ class Plan:
 
 @dataclass
 class Cycle:
-    """One decision: by job, then limit."""
+    """What the controller said at one time: by job, then limit."""
 
     time_s: float
     granted: dict[str, dict[str, float]]
@@ -68,14 +69,11 @@ class Job:
     """A running job, and what it told."""
 
     plan: Plan
-    folder: Path
-    hold: limits.Hold
     process: "subprocess.Popen[str]"
     begin_s: float = 0.0  # of its schedule, on the site's clock
-    rates: dict[str, float] = field(default_factory=dict)
-    asked: dict[str, float] = field(default_factory=dict)
     intervals: list[dict[str, Any]] = field(default_factory=list)
     sum: dict[str, Any] = field(default_factory=dict)
+    released: bool = False
     done: bool = False
 
 
@@ -113,110 +111,177 @@ class Outcome:
         return cells
 
 
+class Services:
+    """A controller with a policy and an agent for each node, joined; they end with the stack."""
+
+    def __init__(self, policy: str, nodes: Sequence[str], stack: ExitStack) -> None:
+        import trustme
+
+        self.stack = stack
+        self.top = Path(tempfile.mkdtemp(prefix="penstock-site.", dir="/dev/shm"))
+        stack.callback(shutil.rmtree, self.top, ignore_errors=True)
+        self.authority = trustme.CA()
+        self.authority.cert_pem.write_to_path(str(self.top / "ca.pem"))
+        path = self.top / "site.toml"
+        path.write_text(policy)
+        words = [
+            "controller",
+            "--json",
+            "--policy",
+            str(path),
+            "--listen",
+            f"{HOST}:0",
+            "--tools",
+            f"{HOST}:0",
+        ]
+        [ports] = self._ready([self._start("controller", words, {}, HOST)])
+        state = self.top / "controller" / "controller"
+        self.address = client.Address(
+            f"{HOST}:{ports['tools']}", str(self.top / "ca.pem"), str(state / "admin.token")
+        )
+        made = [str(PENSTOCK), "controller", "token", "--uses", str(len(nodes))]
+        token = subprocess.run(made, env=self.env("controller"), check=True, capture_output=True).stdout
+        (self.top / "token").write_bytes(token)
+        agents = []
+        for node in nodes:
+            self.socket(node).parent.mkdir()
+            words = ["agent", "--json", "--node", node, "--token-file", str(self.top / "token")]
+            words += ["--controller", f"{HOST}:{ports['agents']}"]
+            held = {"agent.boards": str(self.top / f"{node}.boards"), "agent.socket": str(self.socket(node))}
+            agents.append(self._start(node, words, held, node))
+        self._ready(agents)
+        deadline_s = time.monotonic() + 60
+        while client.ask(self.address, "Status").nodes < len(nodes):
+            if time.monotonic() > deadline_s:
+                raise SystemExit("the agents do not find their controller")
+            time.sleep(0.05)
+
+    def env(self, name: str) -> dict[str, str]:
+        """What is under control is what is recorded: no mount."""
+        return {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(self.top),
+            "PENSTOCK_STATE_DIR": str(self.top / name),
+            "PENSTOCK_RUN_DETECT": "none",
+        }
+
+    def socket(self, node: str) -> Path:
+        return self.top / f"s-{node}" / "agent.sock"
+
+    def _start(
+        self, name: str, words: list[str], held: dict[str, str], host: str
+    ) -> "subprocess.Popen[bytes]":
+        certificate = self.authority.issue_cert(name, host)
+        chain, key = self.top / f"{name}.pem", self.top / f"{name}.key"
+        certificate.private_key_pem.write_to_path(str(key))
+        for blob in certificate.cert_chain_pems:
+            blob.write_to_path(str(chain), append=True)
+        held = {
+            **held,
+            "tls.certificate": str(chain),
+            "tls.key": str(key),
+            "tls.ca": str(self.top / "ca.pem"),
+        }
+        more = [word for pair in held.items() for word in ("--set", "=".join(pair))]
+        process = subprocess.Popen(
+            [str(PENSTOCK), *words, *more],
+            env=self.env(name),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=(self.top / f"{name}.log").open("wb"),
+        )
+        self.stack.callback(_stop, process)
+        return process
+
+    def _ready(self, processes: Sequence["subprocess.Popen[bytes]"]) -> list[dict[str, Any]]:
+        """What each says when it can be asked."""
+        found = []
+        for process in processes:
+            assert process.stdout is not None
+            text = b""
+            while not text.endswith(b"}\n"):
+                line = process.stdout.readline()
+                if not line:
+                    raise SystemExit("\n".join(log.read_text() for log in sorted(self.top.glob("*.log"))))
+                text += line
+            found.append(json.loads(text))
+        return found
+
+
 class Site:
     """Runs jobs under a policy."""
 
-    def __init__(self, place: Path, period_s: float = PERIOD_S, speed: float = 60.0) -> None:
-        self.place, self.period_s, self.speed = place, period_s, speed
+    def __init__(self, place: Path) -> None:
+        self.place = place
 
-    def run(self, name: str, policy: rules.Policy, plans: Sequence[Plan]) -> Outcome:
-        """All jobs to their ends.  The policy's times are those of the trace: `speed` times the clock's."""
+    def run(self, name: str, policy: str, plans: Sequence[Plan]) -> Outcome:
+        """All jobs to their ends, each on a node of its own."""
         waiting = sorted(plans, key=lambda plan: plan.enter_s)
         jobs: dict[str, Job] = {}
         cycles: list[Cycle] = []
-        memory = deciding.Memory()
         with ExitStack() as stack:
-            boards = Path(tempfile.mkdtemp(prefix="penstock-site.", dir="/dev/shm"))
-            stack.callback(shutil.rmtree, boards, ignore_errors=True)
+            services = Services(policy, [plan.name for plan in plans], stack)
             start_s = time.monotonic()
             turn = 0
             while waiting or any(not job.done for job in jobs.values()):
-                now_s = time.monotonic() - start_s
-                while waiting and waiting[0].enter_s <= now_s:
+                while waiting and waiting[0].enter_s <= time.monotonic() - start_s:
                     plan = waiting.pop(0)
-                    jobs[plan.name] = self._start(plan, policy, boards, start_s, stack)
-                living = {key: job for key, job in jobs.items() if not job.done}
-                if policy.limits and living:
-                    cycle, memory = self._decide(now_s, policy, living, memory)
+                    jobs[plan.name] = self._start(plan, services, start_s)
+                cycle = _look(services, [key for key, job in jobs.items() if not job.sum], start_s)
+                if cycle.granted:
                     cycles.append(cycle)
                 for job in jobs.values():
-                    self._lift(job)
+                    _end(services, job)
                 turn += 1
-                time.sleep(max(0.0, start_s + turn * self.period_s - time.monotonic()))
-                turn = max(turn, int((time.monotonic() - start_s) / self.period_s))
+                time.sleep(max(0.0, start_s + turn * PERIOD_S - time.monotonic()))
+                turn = max(turn, int((time.monotonic() - start_s) / PERIOD_S))
         return Outcome(name, jobs, cycles)
 
-    def _start(self, plan: Plan, policy: rules.Policy, boards: Path, start_s: float, stack: ExitStack) -> Job:
-        folder = boards / plan.name
-        board.create(folder, os.urandom(16), board.Stages.PASS, board.Under.RECORD, board.noise())
-        hold = stack.enter_context(limits.Hold(folder))
-        # At first a job has little: the loop gives it what it may have within a period.
-        buckets = [limits.of(limit, limit.rate / 100) for limit in policy.limits]
-        hold.apply(limits.spec(buckets, lease_s=LEASE_S, under=board.Under.RECORD, weights=policy.weights))
+    def _start(self, plan: Plan, services: Services, start_s: float) -> Job:
         how = replay.How(
             self.place, files=16, io_bytes=plan.io_bytes, file_bytes=1 << 20, interval_s=plan.interval_s
         )
+        identity = {"PENSTOCK_AGENT_SOCKET": str(services.socket(plan.name)), "SLURM_JOB_ID": plan.name}
         process = subprocess.Popen(
-            replay.command(how),
+            [str(PENSTOCK_RUN), "--", *replay.command(how)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "LD_PRELOAD": str(LIBRARY), "PENSTOCK_BOARD": str(folder)},
+            env=services.env(f"home-{plan.name}") | identity,
         )
-        stack.callback(_stop, process)
+        services.stack.callback(_stop, process)
         assert process.stdin is not None
         process.stdin.writelines(plan.lines)
         process.stdin.close()
-        job = Job(plan, folder, hold, process)
-        job.rates = {bucket.name: bucket.rate for bucket in buckets}
+        job = Job(plan, process)
         threading.Thread(target=_listen, args=(job, start_s), daemon=True).start()
         return job
 
-    def _decide(
-        self, now_s: float, policy: rules.Policy, jobs: dict[str, Job], memory: deciding.Memory
-    ) -> tuple[Cycle, deciding.Memory]:
-        names = list(jobs)
-        rows, seen = [], []
-        for number, job in enumerate(jobs.values()):
-            held = {row.name: row for row in job.hold.observe()}
-            for which, limit in enumerate(policy.limits):
-                row = held[limit.name]
-                asked = (row.asked - job.asked.get(limit.name, 0.0)) / self.period_s
-                job.asked[limit.name] = row.asked
-                rows.append((number, which, asked, row.waiting, job.rates[limit.name]))
-                seen.append((names[number], limit.name, asked, row.waiting))
-        of_rows = deciding.Rows(
-            job=np.array([row[0] for row in rows]),
-            node=np.array([row[0] for row in rows]),
-            limit=np.array([row[1] for row in rows]),
-            asked=np.array([row[2] for row in rows], dtype=float),
-            waiting=np.array([row[3] for row in rows], dtype=float),
-            grant=np.array([row[4] for row in rows], dtype=float),
-            jobs=tuple(rules.Job(name, name) for name in names),
-        )
-        grants, memory = deciding.decide(now_s * self.speed, of_rows, policy, memory)
-        cycle = Cycle(now_s, *({name: {} for name in names} for _ in range(3)))
-        changes = []
-        for (job, limit, asked, waiting), rate in zip(seen, grants.rate.tolist(), strict=True):
-            cycle.granted[job][limit], cycle.asked[job][limit], cycle.waiting[job][limit] = (
-                rate,
-                asked,
-                waiting,
-            )
-            changes.append((rate - jobs[job].rates[limit], job, limit, rate))
-        by_name = {limit.name: limit for limit in policy.limits}
-        for _, name, limit, rate in sorted(changes):  # what goes down goes first
-            jobs[name].rates[limit] = rate
-            jobs[name].hold.change(limits.of(by_name[limit], rate), LEASE_S)
-        return cycle, memory
 
-    def _lift(self, job: Job) -> None:
-        """Cleaning up is nobody's load: no limit on it."""
-        if job.sum and not job.done:
-            job.hold.apply(limits.spec([], lease_s=LEASE_S))
-            job.done = job.process.wait(60) is not None
-            if job.process.returncode:
-                raise SystemExit(f"{job.plan.name} ended with status {job.process.returncode}")
+def _look(services: Services, names: Sequence[str], start_s: float) -> Cycle:
+    """What the controller grants these jobs now; nothing of one that it has not decided on yet."""
+    cycle = Cycle(time.monotonic() - start_s, {}, {}, {})
+    try:
+        rows = client.ask(services.address, "Jobs").jobs
+    except NoControllerError:  # a busy machine: it is asked again
+        return cycle
+    for row in rows:
+        if row.job.id in names and row.held and all(held.grant > 0 for held in row.held):
+            cycle.granted[row.job.id] = {held.limit: round(held.grant, 9) for held in row.held}
+            cycle.asked[row.job.id] = {held.limit: held.asked for held in row.held}
+            cycle.waiting[row.job.id] = {held.limit: round(held.waiting) for held in row.held}
+    return cycle
+
+
+def _end(services: Services, job: Job) -> None:
+    """Cleaning up is nobody's load: no limit on it."""
+    if job.sum and not job.released:
+        client.ask(services.address, "ReleaseJobs", job=job.plan.name, who="experiment")
+        job.released = True
+    if job.released and not job.done and job.process.poll() is not None:
+        job.done = True
+        if job.process.returncode:
+            raise SystemExit(f"{job.plan.name} ended with status {job.process.returncode}")
 
 
 def _listen(job: Job, start_s: float) -> None:
@@ -231,7 +296,7 @@ def _listen(job: Job, start_s: float) -> None:
             job.sum = row
 
 
-def _stop(process: "subprocess.Popen[str]") -> None:
+def _stop(process: "subprocess.Popen[Any]") -> None:
     if process.poll() is None:
         process.terminate()
         try:

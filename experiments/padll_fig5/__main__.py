@@ -61,12 +61,13 @@ def main() -> int:
     config, output = frame.words(HERE, __doc__ or "")
     outcomes, found = {}, {}
     with frame.place() as place:
-        site = Site(place, speed=60 / config["minute_s"])
+        site = Site(place)
         for setup in config["setups"]:
             print(f"padll-fig5: {setup}", file=sys.stderr, flush=True)
-            policy = policy_of((HERE / f"{setup}.toml").read_text("utf-8"))
-            outcomes[setup] = site.run(setup, policy, plans(config))
-            reserved = {rule.match.jobs[0]: rule.reserve[LIMIT] for rule in policy.jobs if rule.reserve}
+            text = (HERE / f"{setup}.toml").read_text("utf-8")
+            outcomes[setup] = site.run(setup, text, plans(config))
+            rows = policy_of(text).jobs
+            reserved = {rule.match.jobs[0]: rule.reserve[LIMIT] for rule in rows if rule.reserve}
             found[setup] = numbers(outcomes[setup], config, reserved)
     frame.keep(output / "numbers.json", {"config": config, "setups": found})
     figure.draw(outcomes, config, output)
