@@ -10,7 +10,8 @@
    4. Waiting happens in one place, in penstock_limits_pass(), holding nothing; a close and a lock are charged and do not
       wait, for what they end must not last longer, unless a limit names them.
    5. What is only known afterwards (bytes that were moved, entries that were found, a file that turned out to be under
-      control) is charged then, without waiting: the next call pays.  Bytes that were asked for and not moved come back. */
+      control) is charged then, without waiting: the next call pays.  Bytes that were asked for and not moved come back;
+      no call waits for many that may not be there. */
 #include "stages/limit.h"
 #include <fcntl.h>
 #include <string.h>
@@ -20,6 +21,10 @@
 #include "interpose/raw.h"
 
 enum { KNOWN = 4096, FDS = 1 << 16 };
+enum {
+  MOVED_MOST = 0x7ffff000, /* bytes that the kernel moves in one call: who asks for more means all that there is */
+  READ_AHEAD = 4 << 20,    /* bytes of a read or a copy that are drawn before it is known what there is */
+};
 
 static struct penstock_limits here; /* control NULL: this board has no limits */
 
@@ -167,9 +172,13 @@ static uint64_t calls_cost(const struct penstock_call *c, const struct penstock_
   return cost < PENSTOCK_WEIGHT_MAX ? cost : PENSTOCK_WEIGHT_MAX;
 }
 
-/* A FILE's bytes are known afterwards: one of them waits for what is owed. */
+/* A FILE's bytes, and those of "all that there is", are known afterwards: one of them waits for what is owed. */
 static uint64_t bytes_cost(const struct penstock_call *c) {
-  return !moves_bytes(c) ? 0 : c->asked ? c->asked : 1;
+  if (!moves_bytes(c))
+    return 0;
+  if (!c->asked || c->asked >= MOVED_MOST)
+    return 1;
+  return c->does & PENSTOCK_DOES_READ && c->asked > READ_AHEAD ? READ_AHEAD : c->asked;
 }
 
 static bool only_charged(const struct penstock_call *c) {

@@ -227,6 +227,25 @@ with open('f', 'rb', buffering=0) as f: f.read(7)
     assert limited.held("data").asked == 1000 + 1000 + 30 + 7
 
 
+@pytest.mark.parametrize("command", ["cp", "cat", "sendfile", "read"])
+def test_who_asks_for_more_than_there_is_pays_for_what_there_was(limited: Limited, command: str) -> None:
+    """cp asks for 8 EiB in one copy_file_range; others name a buffer that is far larger than the file."""
+    size = 300_000
+    (limited.data / "from").write_bytes(bytes(size))
+    limited.limit(dataclasses.replace(DATA, rate=4 * 2**20))
+    ask = "import os\nf = os.open('from', os.O_RDONLY)\nt = os.open('to', os.O_CREAT | os.O_WRONLY)\n"
+    if command in ("cp", "cat"):
+        line = {"cp": "cp from to", "cat": "cat from > to"}[command]
+        assert limited.under.run("sh", "-c", line, cwd=limited.data).returncode == 0  # type: ignore[attr-defined]
+    elif command == "sendfile":
+        limited.under.python(ask + "while os.sendfile(t, f, None, 1 << 30): pass")  # type: ignore[attr-defined]
+    else:
+        limited.under.python(ask + "os.write(t, os.read(f, 1 << 30))")  # type: ignore[attr-defined]
+
+    assert (limited.data / "to").stat().st_size == size
+    assert size <= limited.held("data").asked <= 2 * size
+
+
 @pytest.mark.parametrize(("deed", "entries"), [("walk", 11), ("scan", 12), ("glob", 10), ("tree", 12)])
 def test_a_walk_costs_a_call_an_entry(limited: Limited, deed: str, entries: int) -> None:
     """nftw 10 and the folder; scandir also . and ..; fts the folder twice."""
