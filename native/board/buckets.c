@@ -126,6 +126,8 @@ static struct penstock_want want_of(const struct penstock_bucket_spec *b, uint64
     .lost_per_s_1024 = b->lost_per_s_1024,
     .on_lost = b->on_lost,
     .open = b->open,
+    .shadow = b->shadow,
+    .ceiling_ns = b->ceiling_ns,
   };
 }
 
@@ -174,8 +176,6 @@ bool penstock_limits_apply(struct penstock_limits_control *c, const void *spec, 
   for (uint32_t i = 0; i < head_of(spec)->count; i++) {
     struct penstock_bucket *bucket = &c->bucket[place[i]];
     struct penstock_want want = want_of(&b[i], head_of(spec)->lease_ns);
-    __atomic_store_n(&bucket->shadow, b[i].shadow, __ATOMIC_RELAXED);
-    __atomic_store_n(&bucket->ceiling_ns, b[i].ceiling_ns, __ATOMIC_RELAXED);
     if (kept >> place[i] & 1)
       penstock_bucket_change(bucket, &want, now_ns, &carry[place[i]]);
     else {

@@ -90,8 +90,20 @@ void penstock_hold_end(struct penstock_holder *h) {
 
 /* ---- changing ---- */
 
+/* What the places that are not in use have seen: a bucket that begins in one of them counts from there. */
+static void note_before(struct penstock_holder *h) {
+  struct penstock_asked asked;
+  for (unsigned i = 0; i < PENSTOCK_BUCKETS_MAX; i++)
+    if (!h->limits->name[i][0] && penstock_hold_asked(h, i, &asked)) {
+      h->limits->bucket[i].asked_before = asked.asked;
+      h->limits->bucket[i].delayed_before = asked.demand.delayed;
+      h->limits->bucket[i].waited_before_ns = asked.demand.waited_ns;
+    }
+}
+
 bool penstock_hold_apply(struct penstock_holder *h, const void *spec) {
   uint32_t under = penstock_limits_under(h->control->prefixes, h->control->prefix_count);
+  note_before(h);
   if (!penstock_limits_apply(h->limits, spec, under, now(), h->carry))
     return false;
   if (h->limits->count)
@@ -105,7 +117,7 @@ void penstock_hold_renew(struct penstock_holder *h, uint64_t lease_ns) {
   uint64_t from = now(), until = from + lease_ns < from ? UINT64_MAX : from + lease_ns;
   for (int i = 0; i < PENSTOCK_BUCKETS_MAX; i++)
     if (h->limits->name[i][0])
-      penstock_bucket_renew(&h->limits->bucket[i], until);
+      penstock_bucket_renew(&h->limits->bucket[i], until, from);
 }
 
 /* ---- the dead ---- */
@@ -228,7 +240,9 @@ bool penstock_hold_observe(const struct penstock_holder *h, struct penstock_held
     ret[i].given = b->given;
     ret[i].owed = (int64_t)(asked.issued - penstock_line_units(&ret[i].line, now_ns));
     ret[i].demand = asked.demand;
-    ret[i].asked = asked.asked;
+    ret[i].demand.delayed -= b->delayed_before;
+    ret[i].demand.waited_ns -= b->waited_before_ns;
+    ret[i].asked = asked.asked - b->asked_before;
   }
   return count_waits(h, ret, now_ns);
 }

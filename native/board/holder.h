@@ -31,7 +31,7 @@ void penstock_hold_renew(struct penstock_holder *h, uint64_t lease_ns);
 /* The tickets of dead waiters: how many these were. */
 unsigned penstock_hold_give_back(struct penstock_holder *h);
 
-/* What one bucket has seen, since it was first used. */
+/* What one bucket's place has seen, since it was first used. */
 struct penstock_asked {
   uint64_t issued;
   struct penstock_demand demand;
@@ -41,7 +41,7 @@ struct penstock_asked {
 /* False where usage could not be read.  Also of a bucket that is not in use any more. */
 bool penstock_hold_asked(const struct penstock_holder *h, unsigned bucket, struct penstock_asked *ret);
 
-/* The same, and where it stands. */
+/* Where a bucket stands, and what it has seen since it began. */
 struct penstock_held {
   struct penstock_line line;
   struct penstock_demand demand;

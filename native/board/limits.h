@@ -66,6 +66,9 @@ struct penstock_bucket {
   uint64_t ceiling_ns; /* no single call waits longer; 0: no ceiling */
   struct penstock_line line[2];
   uint64_t given;      /* units given back so far, for the books */
+  uint64_t asked_before; /* what an earlier bucket of this place had seen when this one began: units, ... */
+  uint64_t delayed_before;
+  uint64_t waited_before_ns;
 };
 
 /* A folder: absolute, normal, no slash at its end ("" is /); it and all below it, by whole components. */
@@ -234,15 +237,17 @@ struct penstock_want {
   uint64_t lost_per_s_1024;
   uint32_t on_lost;
   bool open;
+  bool shadow;
+  uint64_t ceiling_ns;
 };
 
-/* A bucket that has never been used: `now` its first line. */
+/* A bucket begins at `now`; of one that was here before neither debt nor credit is left. */
 void penstock_bucket_start(struct penstock_bucket *b, const struct penstock_want *want, uint64_t now_ns);
-/* Changes the line where anything differs, and wakes those whose tickets came nearer.  `carry` is the agent's own
+/* Changes what differs, and wakes those who may go on earlier.  `carry` is the agent's own
    memory for this bucket (0 at first): the part of a unit that a change of rate would lose. */
 void penstock_bucket_change(struct penstock_bucket *b, const struct penstock_want *want, uint64_t now_ns, uint64_t *carry);
-/* Prolongs the lease alone; the line is not based anew. */
-void penstock_bucket_renew(struct penstock_bucket *b, uint64_t until_ns);
+/* Prolongs the lease alone; the line is based anew where it was over. */
+void penstock_bucket_renew(struct penstock_bucket *b, uint64_t until_ns, uint64_t now_ns);
 /* Which usage a dead waiter's tickets are read from: a copy of so many bytes at an offset, made with pread; and who is
    dead. */
 struct penstock_limits_reader {

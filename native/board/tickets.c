@@ -427,10 +427,39 @@ static void flip(struct penstock_bucket *b, const struct penstock_line *line) {
   PENSTOCK_POINT("flipped");
 }
 
+/* What stays of a former bucket's debt and credit after so many units: nothing, for its `issued` is out of the window. */
+static const uint64_t FAR_UNITS = (uint64_t)1 << 60;
+
+static void set_manners(struct penstock_bucket *b, const struct penstock_want *want) {
+  STORE(b->shadow, want->shadow);
+  STORE(b->ceiling_ns, want->ceiling_ns);
+}
+
 void penstock_bucket_start(struct penstock_bucket *b, const struct penstock_want *want, uint64_t now_ns) {
+  const struct penstock_line *old = &b->line[LOAD(b->gen) & 1];
   struct penstock_line line = {.t0_ns = now_ns, .n0 = want->burst};
+  if (old->t0_ns)
+    line.n0 += penstock_line_units(old, now_ns) + FAR_UNITS;
   fill(&line, want, now_ns);
+  set_manners(b, want);
   flip(b, &line);
+  penstock_futex_wake_all(&b->gen);
+}
+
+/* A line that says the same as the old one until now. */
+static void base_anew(struct penstock_line *line, const struct penstock_line *old, uint64_t now_ns, uint64_t *carry) {
+  uint64_t elapsed = now_ns > old->t0_ns ? now_ns - old->t0_ns : 0;
+  unsigned __int128 exact = (unsigned __int128)elapsed * old->rate + *carry;
+  bool lost = old->on_lost == PENSTOCK_LOST_RATE && lease_over(old, now_ns);
+  line->t0_ns = now_ns;
+  line->n0 = lost ? penstock_line_units(old, now_ns) : old->n0 + (uint64_t)(exact >> PENSTOCK_RATE_SHIFT);
+  *carry = lost ? 0 : (uint64_t)(exact & ((ONE << PENSTOCK_RATE_SHIFT) - 1));
+}
+
+/* Whether somebody may go on earlier by a new line than by the old one. */
+static bool is_earlier(const struct penstock_line *line, const struct penstock_line *old, uint64_t now_ns) {
+  return line->rate > old->rate || line->open || line->until_ns < old->until_ns || line->lost_rate > old->lost_rate ||
+         line->on_lost != old->on_lost || (old->on_lost == PENSTOCK_LOST_RATE && lease_over(old, now_ns));
 }
 
 void penstock_bucket_change(struct penstock_bucket *b, const struct penstock_want *want, uint64_t now_ns, uint64_t *carry) {
@@ -438,25 +467,25 @@ void penstock_bucket_change(struct penstock_bucket *b, const struct penstock_wan
   struct penstock_line line = *old;
   fill(&line, want, now_ns);
   bool same_line = line.rate == old->rate && line.open == old->open && line.lost_rate == old->lost_rate;
-  if (!same_line || line.on_lost != old->on_lost || lease_over(old, now_ns)) {
-    uint64_t elapsed = now_ns > old->t0_ns ? now_ns - old->t0_ns : 0;
-    unsigned __int128 exact = (unsigned __int128)elapsed * old->rate + *carry;
-    bool lost = old->on_lost == PENSTOCK_LOST_RATE && lease_over(old, now_ns);
-    line.t0_ns = now_ns;
-    line.n0 = lost ? penstock_line_units(old, now_ns) : old->n0 + (uint64_t)(exact >> PENSTOCK_RATE_SHIFT);
-    *carry = lost ? 0 : (uint64_t)(exact & (((unsigned __int128)1 << PENSTOCK_RATE_SHIFT) - 1));
-  }
-  bool earlier = line.rate > old->rate || line.open || line.until_ns < old->until_ns || line.lost_rate > old->lost_rate ||
-                 line.on_lost != old->on_lost;
+  if (!same_line || line.on_lost != old->on_lost || lease_over(old, now_ns))
+    base_anew(&line, old, now_ns, carry);
+  uint64_t ceiling = LOAD(b->ceiling_ns);
+  bool earlier = is_earlier(&line, old, now_ns) || (want->shadow && !LOAD(b->shadow)) ||
+                 (want->ceiling_ns && (!ceiling || want->ceiling_ns < ceiling));
+  set_manners(b, want);
   flip(b, &line);
   if (earlier)
     penstock_futex_wake_all(&b->gen);
 }
 
-void penstock_bucket_renew(struct penstock_bucket *b, uint64_t until_ns) {
-  struct penstock_line line = b->line[LOAD(b->gen) & 1];
-  bool earlier = until_ns < line.until_ns;
+void penstock_bucket_renew(struct penstock_bucket *b, uint64_t until_ns, uint64_t now_ns) {
+  const struct penstock_line *old = &b->line[LOAD(b->gen) & 1];
+  struct penstock_line line = *old;
+  uint64_t carry = 0;
+  if (lease_over(old, now_ns))
+    base_anew(&line, old, now_ns, &carry);
   line.until_ns = until_ns;
+  bool earlier = is_earlier(&line, old, now_ns);
   flip(b, &line);
   if (earlier)
     penstock_futex_wake_all(&b->gen);

@@ -112,9 +112,7 @@ static PyObject *limits_change(PyObject *self, PyObject *args) {
     PyErr_SetString(PyExc_ValueError, "there is no such bucket, or no such word for on_lost");
     return NULL;
   }
-  struct penstock_want want = {rate, burst, most, lease, lost, on_lost, open};
-  __atomic_store_n(&h->limits->bucket[bucket].shadow, (uint32_t)shadow, __ATOMIC_RELAXED);
-  __atomic_store_n(&h->limits->bucket[bucket].ceiling_ns, (uint64_t)ceiling, __ATOMIC_RELAXED);
+  struct penstock_want want = {rate, burst, most, lease, lost, on_lost, open, shadow, ceiling};
   penstock_bucket_change(&h->limits->bucket[bucket], &want, now(), &h->carry[bucket]);
   Py_RETURN_NONE;
 }

@@ -15,6 +15,9 @@ static void at_point(const char *name);
 static uint64_t test_clock(void);
 #define PENSTOCK_POINT(name) at_point(name)
 #define PENSTOCK_CLOCK() test_clock()
+#include "board/futex.h"
+static int wakes;
+#define penstock_futex_wake_all(word) (wakes++, penstock_futex_wake_all(word))
 #include "board/tickets.c"
 #include "check.h"
 
@@ -176,6 +179,73 @@ static void lost_lease_holds_opens_or_slows(void) {
     uint64_t due_ns = penstock_line_due_ns(line, line->n0 + 60 * CALL);
     CHECK(due_ns / MS == (kind == PENSTOCK_LOST_RATE ? 51500 : 56000) || (due_ns - 1) / MS == 51499 || due_ns / MS == 55999);
   }
+}
+
+/* Who drew a hundred seconds ahead is gone; the next limit of this place owes nothing, and has saved up its burst. */
+static void a_bucket_begins_without_what_was_here_before(void) {
+  fake_ns = 1000ull * S;
+  fresh(1000, 0.1);
+  for (int life = 0; life < 40; life++) {
+    struct penstock_want open = {.open = true, .lease_ns = UINT64_MAX}, want = want_of(10, 1);
+    uint64_t carry = 0;
+    shared->usage.word[0].issued += 1000 * CALL;
+    penstock_bucket_change(&shared->control.bucket[0], &open, fake_ns, &carry);
+    fake_ns += 50 * MS;
+    penstock_bucket_start(&shared->control.bucket[0], &want, fake_ns);
+    CHECK_EQ(10, at_once());
+  }
+  fake_ns = 0;
+}
+
+/* What makes a ticket due earlier wakes; all else lets sleepers sleep. */
+static void whatever_lets_somebody_go_earlier_wakes(void) {
+  struct penstock_want want = want_of(10, 0);
+  want.on_lost = PENSTOCK_LOST_RATE;
+  want.lease_ns = 1 * S;
+  want.ceiling_ns = 5ull * S;
+  struct {
+    const char *what;
+    uint64_t after_ns;
+    struct penstock_want now;
+    int woken;
+  } cases[] = {
+    {"the same", 0, want, 0},       {"a lease that is not over", S / 2, want, 0}, {"a lease that comes back", 2ull * S, want, 1},
+    {"a raise", 0, want, 1},        {"less", 0, want, 0},                          {"shadow", 0, want, 1},
+    {"a lower ceiling", 0, want, 1}, {"a higher ceiling", 0, want, 0},             {"no ceiling", 0, want, 0},
+  };
+  cases[3].now.rate_per_s_1024 *= 2;
+  cases[4].now.rate_per_s_1024 /= 2;
+  cases[5].now.shadow = true;
+  cases[6].now.ceiling_ns = 1 * S;
+  cases[7].now.ceiling_ns = 6ull * S;
+  cases[8].now.ceiling_ns = 0;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct penstock_bucket b = {0};
+    uint64_t t = 100ull * S, carry = 0;
+    penstock_bucket_start(&b, &want, t);
+    wakes = 0;
+    penstock_bucket_change(&b, &cases[i].now, t + cases[i].after_ns, &carry);
+    CHECK_EQ(cases[i].woken, wakes);
+  }
+}
+
+/* A lease that was over and is renewed: the time between counts at the rate that held then. */
+static void a_renewed_lease_goes_on_from_what_was_due(void) {
+  struct penstock_want want = want_of(10, 0);
+  want.on_lost = PENSTOCK_LOST_RATE;
+  want.lost_per_s_1024 = 1024 * 1024;
+  want.lease_ns = 1 * S;
+  struct penstock_bucket b = {0};
+  uint64_t t = 100ull * S;
+  penstock_bucket_start(&b, &want, t);
+  uint64_t first = b.line[b.gen & 1].n0;
+  wakes = 0;
+  penstock_bucket_renew(&b, t + 2ull * S, t + S / 2);
+  CHECK_EQ(0, wakes);
+  penstock_bucket_renew(&b, t + 20ull * S, t + 12ull * S);
+  CHECK_EQ(1, wakes);
+  uint64_t calls = (penstock_line_units(&b.line[b.gen & 1], t + 13ull * S) - first + 512) / 1024;
+  CHECK_EQ(20 + 10 + 10, calls);
 }
 
 static void what_does_not_wait_piles_up_no_endless_debt(void) {
@@ -439,6 +509,9 @@ int main(void) {
   changes_of_rate_lose_no_fraction();
   a_wild_word_delays_nobody_for_ever();
   lost_lease_holds_opens_or_slows();
+  a_bucket_begins_without_what_was_here_before();
+  whatever_lets_somebody_go_earlier_wakes();
+  a_renewed_lease_goes_on_from_what_was_due();
   what_does_not_wait_piles_up_no_endless_debt();
   threads_together_stay_below_the_bound();
   a_raise_wakes_those_who_sleep_at_rate_zero();

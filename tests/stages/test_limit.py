@@ -473,6 +473,22 @@ def test_limits_that_are_taken_away_let_everybody_go(limited: Limited) -> None:
     assert process.wait(timeout=20) == 0
 
 
+def test_a_limit_begins_anew_where_another_was(limited: Limited) -> None:
+    """What one owed, waited and was asked is not the next one's."""
+    limited.limit(dataclasses.replace(META, name="first", rate=1000))
+    limited.run("calls", 500)
+    assert limited.held("first").delayed > 100
+    limited.limit()
+    limited.limit(dataclasses.replace(META, name="second", rate=0.01))
+    begun = limited.held("second")
+    limited.run("calls", 1)  # saved up; else it waits for all that the first one let pass
+    held = limited.held("second")
+
+    assert begun.number == held.number == 0
+    assert (begun.asked, begun.delayed, begun.waited_s, begun.owed) == (0, 0, 0, 0)
+    assert (held.asked, held.delayed) == (1, 0)
+
+
 def test_wild_words_delay_nobody_for_ever(limited: Limited) -> None:
     """B11: a job may write what it likes into its own words."""
     limited.limit(dataclasses.replace(META, rate=1000))
