@@ -16,8 +16,11 @@ import hashlib
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +30,7 @@ from penstock.runs import record, segments
 NODE = "darshan-import"
 TEXT_HEAD = b"# darshan log version"
 TARGETS_MAX = 1 << 16
-Counters = Mapping[str, float]
+_BASE = struct.Struct("=Qq")  # every record begins with its id and rank
 
 _SIZES = (
     "0_100",
@@ -58,10 +61,13 @@ _SHORT = (
     *("SEQ_READS", "SEQ_WRITES", "CONSEC_READS", "CONSEC_WRITES", "RW_SWITCHES"),
     *(f"ACCESS{i}_{what}" for i in (1, 2, 3, 4) for what in ("ACCESS", "COUNT")),
 )
-_NAMES = {
-    "POSIX": [(s, f"POSIX_{s}") for s in (*_SHORT, *_READ_SIZES, *_WRITE_SIZES)],
-    "STDIO": [(s, f"STDIO_{s}") for s in _SHORT],
-}
+_TIMES = (
+    *("F_READ_TIME", "F_WRITE_TIME", "F_META_TIME", "F_SLOWEST_RANK_TIME"),
+    *("F_OPEN_START_TIMESTAMP", "F_CLOSE_END_TIMESTAMP", "F_WRITE_END_TIMESTAMP"),
+)
+_COUNTS = {"POSIX": (*_SHORT, *_READ_SIZES, *_WRITE_SIZES), "STDIO": _SHORT}
+_CALLS, _COMMON = 14, 22  # _SHORT is that many counts of calls and bytes, then the common sizes up to here
+_STRUCTS = {"POSIX": "struct darshan_posix_file *", "STDIO": "struct darshan_stdio_file *"}
 COUNT_MAX = 2**62
 
 
@@ -69,15 +75,42 @@ class BrokenError(PenstockError):
     """A log that cannot be read."""
 
 
+class Values(NamedTuple):
+    """Of one record: the counters of _COUNTS and the times of _TIMES, in their order; 0 where a module has none."""
+
+    counts: Sequence[int]
+    times: Sequence[float]
+
+
+class Form:
+    """How a module's records lie in memory."""
+
+    def __init__(self, module: str, counters: Sequence[str], times: Sequence[str], size: int) -> None:
+        self.layout = struct.Struct(f"=Qq{len(counters)}q{len(times)}d")
+        if self.layout.size != size:
+            raise PenstockError(
+                f"the package darshan has records of {module} that are not known here; install penstock[darshan]"
+            )
+        where = {name: 2 + i for i, name in enumerate((*counters, *times))}
+        nothing = 2 + len(where)  # a zero stands behind the record
+        self.counts = itemgetter(*(where.get(f"{module}_{name}", nothing) for name in _COUNTS[module]))
+        self.times = itemgetter(*(where.get(f"{module}_{name}", nothing) for name in _TIMES))
+
+    def values(self, data: bytes) -> Values:
+        row = (*self.layout.unpack(data), 0)
+        counts = self.counts(row)
+        odd = min(counts) < 0 or max(counts) > COUNT_MAX
+        return Values(tuple(map(_whole, counts)) if odd else counts, self.times(row))
+
+
 class Packed(NamedTuple):
-    """Counters as they came, until they are wanted: logs of thousands of files stay small."""
+    """A record as it came, until it is wanted: logs of thousands of files stay small."""
 
-    names: Sequence[str]
-    counters: Any
-    times: Any
+    form: Form
+    data: bytes
 
-    def unpacked(self) -> Counters:
-        return dict(zip(self.names, self.counters.tolist() + self.times.tolist(), strict=False))
+    def unpacked(self) -> Values:
+        return self.form.values(self.data)
 
 
 @dataclass
@@ -91,7 +124,7 @@ class Raw:
     end_ns: int = 0
     exe: str = ""
     mounts: list[tuple[str, str]] = field(default_factory=list)  # path, type
-    rows: list[tuple[str, str, int, "Counters | Packed"]] = field(default_factory=list)  # module, name, rank
+    rows: list[tuple[str, str, int, Values | Packed]] = field(default_factory=list)  # module, name, rank
     layouts: dict[str, record.Layout] = field(default_factory=dict)  # by name
     partial: list[str] = field(default_factory=list)  # modules that did not hold all
 
@@ -121,8 +154,19 @@ class Reader:
         except ImportError as error:
             raise PenstockError("Darshan logs need the package darshan; install penstock[darshan]") from error
         self.backend = backend
-        self.names = {m: [*backend.counter_names(m), *backend.fcounter_names(m)] for m in ("POSIX", "STDIO")}
-        self.parts = backend.counter_names("LUSTRE_COMP")
+        self.held = backend.ffi.new("void **")
+        self.forms = {
+            module: Form(
+                module,
+                backend.counter_names(module),
+                backend.fcounter_names(module),
+                backend.ffi.sizeof(name.removesuffix(" *")),
+            )
+            for module, name in _STRUCTS.items()
+        }
+        names = backend.counter_names("LUSTRE_COMP")
+        self.count_at = names.index("LUSTRE_COMP_STRIPE_COUNT")
+        self.size_at = names.index("LUSTRE_COMP_STRIPE_SIZE")
 
     def read(self, path: Path) -> Raw:
         b = self.backend
@@ -157,38 +201,50 @@ class Reader:
         modules = b.log_get_modules(log)
         raw.partial = [name for name, about in modules.items() if about["partial_flag"]]
         names = b.log_get_name_records(log)
-        for module, counters in self.names.items():
-            if module not in modules:
-                continue
-            while (row := b.log_get_record(log, module)) is not None:
-                name = str(names.get(row["id"], f"/unknown/{row['id']}"))
-                raw.rows.append(
-                    (module, name, row["rank"], Packed(counters, row["counters"], row["fcounters"]))
-                )
-        if "LUSTRE" in modules:
-            while (row := b.log_get_record(log, "LUSTRE")) is not None:
-                parts = [
-                    (dict(zip(self.parts, part["counters"].tolist(), strict=False)), part["ost_ids"].tolist())
-                    for part in row["components"]
-                ]
-                name = str(names.get(row["id"], ""))
-                if found := layout_of(parts):
-                    raw.layouts[name] = found
+        for module, form in self.forms.items():
+            for row in self._records(log, modules, module, _STRUCTS[module]):
+                data = bytes(b.ffi.buffer(row))
+                record_id, rank = _BASE.unpack_from(data)
+                name = str(names.get(record_id, f"/unknown/{record_id}"))
+                raw.rows.append((module, name, rank, Packed(form, data)))
+        for row in self._records(log, modules, "LUSTRE", "struct darshan_lustre_record *"):
+            if found := layout_of(self._parts(row)):
+                raw.layouts[str(names.get(row.base_rec.id, ""))] = found
         return raw
 
+    def _records(self, log: Any, modules: Mapping[str, Any], module: str, kind: str) -> Iterator[Any]:
+        """The records of a module; each is gone when the next is asked for.  The package's own way copies each into
+        arrays and dictionaries, which takes several times as long as all the rest."""
+        if module not in modules:
+            return
+        b, held, index = self.backend, self.held, modules[module]["idx"]
+        while b.libdutil.darshan_log_get_record(log["handle"], index, held) >= 1:
+            yield b.ffi.cast(kind, held[0])
+            b.libdutil.darshan_free(held[0])
+            held[0] = b.ffi.NULL
 
-def layout_of(parts: Sequence[tuple[Counters, list[int]]]) -> record.Layout | None:
+    def _parts(self, row: Any) -> Iterator["Part"]:
+        """Of a Lustre record."""
+        at = 0
+        for i in range(row.num_comps):
+            counters = row.comps[i].counters
+            count = counters[self.count_at]
+            many = min(max(count, 0), row.num_stripes - at)
+            yield count, counters[self.size_at], self.backend.ffi.unpack(row.ost_ids + at, many)
+            at += many
+
+
+Part = tuple[float, float, list[int]]  # of a layout: count, size, targets
+
+
+def layout_of(parts: Iterable[Part]) -> record.Layout | None:
     """The widest component's count and size, and the distinct targets of all."""
     best = (0, 0)
     targets: dict[int, None] = {}
-    for counters, ids in parts:
-        count, size = (
-            int(counters.get("LUSTRE_COMP_STRIPE_COUNT", 0)),
-            int(counters.get("LUSTRE_COMP_STRIPE_SIZE", 0)),
-        )
+    for count, size, ids in parts:
         good = [t for t in ids if 0 <= t < TARGETS_MAX]
         if count > 0 and size > 0 and (good or not ids):
-            best = max(best, (count, size))
+            best = max(best, (int(count), int(size)))
         targets.update(dict.fromkeys(good))
     return record.Layout("lustre.lov", b"", best[0], best[1], list(targets)) if best[0] else None
 
@@ -240,9 +296,10 @@ def read_text(data: bytes) -> Raw:
     except (KeyError, ValueError, OverflowError) as error:
         raise BrokenError(f"the text of darshan-parser lacks its head ({error})") from error
     raw.exe = heads.get("exe", "")
-    raw.rows = [(module, name, rank, values) for (module, name, rank), values in rows.items()]
+    raw.rows = [(module, name, rank, _values(module, held)) for (module, name, rank), held in rows.items()]
     for name, (counters, ids) in lustre.items():
-        if found := layout_of([(counters, ids)]):
+        count, size = (counters.get(f"LUSTRE_COMP_STRIPE_{what}", 0) for what in ("COUNT", "SIZE"))
+        if found := layout_of([(count, size, ids)]):
             raw.layouts[name] = found
     return raw
 
@@ -255,20 +312,20 @@ def _whole(value: float) -> int:
     return int(value) if 0 <= value <= COUNT_MAX else COUNT_MAX if value > 0 else 0
 
 
-def _counts(values: Counters, module: str) -> dict[str, int]:
-    get = values.get
-    return {short: _whole(get(name, 0)) for short, name in _NAMES[module]}
+def _values(module: str, held: Mapping[str, float]) -> Values:
+    """What was printed by name."""
+    counts = [_whole(held.get(f"{module}_{name}", 0)) for name in _COUNTS[module]]
+    return Values(counts, [held.get(f"{module}_{name}", 0) for name in _TIMES])
 
 
-def _ns(values: Counters, name: str) -> int:
-    seconds = values.get(name, 0.0)
+def _ns(seconds: float) -> int:
     return int(seconds * 1e9) if 0 < seconds < 1e9 else 0
 
 
-def _times(values: Counters, prefix: str, shared: bool) -> tuple[int, int, int]:
+def _parts_of_time(own_s: Sequence[float], slowest_s: float, shared: bool) -> tuple[int, int, int]:
     """Reading, writing, metadata; of a shared record so that they add up to the slowest rank's."""
-    own = tuple(_ns(values, f"{prefix}_F_{kind}_TIME") for kind in ("READ", "WRITE", "META"))
-    slowest, total = _ns(values, f"{prefix}_F_SLOWEST_RANK_TIME"), sum(own)
+    own = tuple(map(_ns, own_s))
+    slowest, total = _ns(slowest_s), sum(own)
     if shared and slowest and total:
         own = tuple(part * slowest // total for part in own)
     return own[0], own[1], own[2]
@@ -284,34 +341,38 @@ def _filesystem(name: str, mounts: list[tuple[str, str]]) -> str:
     return kind
 
 
-def _file(module: str, name: str, rank: int, v: Counters, raw: Raw) -> record.File:
+def _file(module: str, name: str, rank: int, values: Values, raw: Raw) -> record.File:
     shared = rank < 0
-    read_ns, write_ns, meta_ns = _times(v, module, shared)
-    c = _counts(v, module)
-    first = _ns(v, f"{module}_F_OPEN_START_TIMESTAMP")
-    last = max(_ns(v, f"{module}_F_CLOSE_END_TIMESTAMP"), _ns(v, f"{module}_F_WRITE_END_TIMESTAMP"), first)
-    common = [(c[f"ACCESS{i}_ACCESS"], c[f"ACCESS{i}_COUNT"]) for i in (1, 2, 3, 4)]
-    highest = max(c["MAX_BYTE_WRITTEN"], c["MAX_BYTE_READ"])
-    posix = module == "POSIX"
+    *own_s, slowest_s, opened_s, closed_s, written_s = values.times
+    read_ns, write_ns, meta_ns = _parts_of_time(own_s, slowest_s, shared)
+    first = _ns(opened_s)
+    last = max(_ns(closed_s), _ns(written_s), first)
+    c = values.counts
+    opens, reads, writes, stats, seeks, bytes_read, bytes_written, most_read, most_written = c[:9]
+    seq_reads, seq_writes, consec_reads, consec_writes, switches = c[9:_CALLS]
+    common = zip(c[_CALLS:_COMMON:2], c[_CALLS + 1 : _COMMON : 2], strict=True)
+    highest = max(most_read, most_written)
+    read_sizes = list(c[_COMMON : _COMMON + len(_SIZES)])
+    write_sizes = list(c[_COMMON + len(_SIZES) :])
     return record.File(
         path=name.encode("utf-8", "surrogateescape"),
         process=0,
         pid=max(rank, 0) + 1,
         rank=rank,
-        opens=c["OPENS"],
-        reads=c["READS"],
-        writes=c["WRITES"],
-        metas=c["STATS"] + c["SEEKS"],
-        bytes_read=c["BYTES_READ"],
-        bytes_written=c["BYTES_WRITTEN"],
+        opens=opens,
+        reads=reads,
+        writes=writes,
+        metas=stats + seeks,
+        bytes_read=bytes_read,
+        bytes_written=bytes_written,
         common_sizes=[pair for pair in common if pair[1]],
-        read_sizes=[c[s] for s in _READ_SIZES] if posix else [],
-        write_sizes=[c[s] for s in _WRITE_SIZES] if posix else [],
-        reads_sequential=c["SEQ_READS"],
-        writes_sequential=c["SEQ_WRITES"],
-        reads_consecutive=c["CONSEC_READS"],
-        writes_consecutive=c["CONSEC_WRITES"],
-        switches=c["RW_SWITCHES"],
+        read_sizes=read_sizes,
+        write_sizes=write_sizes,
+        reads_sequential=seq_reads,
+        writes_sequential=seq_writes,
+        reads_consecutive=consec_reads,
+        writes_consecutive=consec_writes,
+        switches=switches,
         first_ns=raw.start_ns + first,
         last_ns=raw.start_ns + last,
         read_ns=read_ns,
@@ -327,7 +388,9 @@ def _file(module: str, name: str, rank: int, v: Counters, raw: Raw) -> record.Fi
     )
 
 
+@lru_cache(maxsize=256)
 def _argv(exe: str) -> list[bytes]:
+    """The words of a command line; logs that follow each other are often of one program."""
     try:
         words = shlex.split(exe)
     except ValueError:
