@@ -28,6 +28,8 @@ from penstock.catalog.scanning import Limits, Outcome, Problem, Progress, Say, S
 
 _DONE = COMPLETE | LISTED | UNREADABLE | LEFT_OUT
 _CALL, _ALL_DEPTHS = 27, 2**32 - 1
+MERGED_AT_ONCE = 32
+"""Segments; a view holds 64."""
 TASK_S = 3.0
 """So long a task of an executor reads before it gives back what is left."""
 
@@ -60,7 +62,7 @@ def build(
     top, into = absolute(root), Path(folder)
     store.prepare(into)
     began, resumed = _begin(top, into, options, fresh)
-    pending = _pending(into, began.building) if resumed else [b""]
+    pending = _pending(into, _gathered(into, began)) if resumed else [b""]
     if executor is None:
         scan = Scan(top, into, options, limits)
         scan.push(pending)
@@ -88,10 +90,12 @@ def _begin(root: bytes, folder: Path, options: store.Options, fresh: bool) -> tu
             raise PenstockError(
                 f"{folder}: is the catalog of {os.fsdecode(held.root)}; name another place with -o, or remove it"
             )
-        resumed = bool(held.building) and not fresh and (held.options, held.identity) == (options, identity)
+        resumed = bool(held.building) and not fresh and held.is_built_as(options, identity)
         if resumed:
             return held
-        return msgspec.structs.replace(held, building=(), options=options, identity=identity)
+        return msgspec.structs.replace(
+            held, building=(), building_options=options, building_identity=identity
+        )
 
     return store.commit(folder, change), resumed
 
@@ -128,8 +132,43 @@ def _pending(folder: Path, parts: tuple[store.Part, ...]) -> list[bytes]:
     return found + [path for path, _ in damaged]
 
 
+def _gathered(folder: Path, held: store.Manifest) -> tuple[store.Part, ...]:
+    """What was put aside, in as many segments as a view can hold; so it is kept."""
+    parts = fewer(folder, held.building)
+    if parts == held.building:
+        return parts
+
+    def change(now: store.Manifest | None) -> store.Manifest:
+        if now is None or now.building != held.building:
+            raise PenstockError(
+                f"{folder}: somebody else builds this catalog; wait for that, or name another"
+            )
+        return msgspec.structs.replace(now, building=parts)
+
+    return store.commit(folder, change).building
+
+
+def fewer(folder: Path, parts: tuple[store.Part, ...]) -> tuple[store.Part, ...]:
+    """The same in few segments.  The oldest are merged first: only they need nothing that lies below them."""
+    made: store.Part | None = None
+    while len(parts) > MERGED_AT_ONCE:
+        whole = _merged(folder, parts[-MERGED_AT_ONCE:])
+        if made is not None:
+            (folder / made.name).unlink(missing_ok=True)
+        parts, made = (*parts[:-MERGED_AT_ONCE], whole), whole
+    return parts
+
+
 def merged(folder: Path, parts: tuple[store.Part, ...]) -> store.Part:
-    """One segment of several."""
+    """One segment of several, however many, the newest first; the oldest must know of the root."""
+    few = fewer(folder, parts)
+    whole = _merged(folder, few)
+    if few[-1] != parts[-1]:
+        (folder / few[-1].name).unlink(missing_ok=True)
+    return whole
+
+
+def _merged(folder: Path, parts: tuple[store.Part, ...]) -> store.Part:
     batch = _native.batch_new()
     try:
         _native.batch_merge(batch, segments_of(folder, parts))
@@ -162,10 +201,15 @@ def _finish(folder: Path, outcome: Outcome, resumed: bool) -> store.Manifest:
     problems = _problems(folder, whole) if resumed else len(outcome.problems)
 
     def change(now: store.Manifest | None) -> store.Manifest:
+        begun = now or held
         return msgspec.structs.replace(
-            now or held,
+            begun,
+            options=begun.building_options or begun.options,
+            identity=begun.building_identity or begun.identity,
             parts=(whole,),
             building=(),
+            building_options=None,
+            building_identity=None,
             built_ns=time.time_ns(),
             updated_ns=time.time_ns(),
             problems=problems,
@@ -182,7 +226,7 @@ def task(root: bytes, folder: str, options: store.Options, limits: Limits, paths
     """What a worker does: reads these folders and below for a while, writes a segment, gives back what is left."""
     scan = Scan(root, Path(folder), options, limits)
     scan.push(paths)
-    return scan.run(quiet, lambda part: None)
+    return scan.run(quiet)
 
 
 def shares(paths: list[bytes], count: int) -> list[list[bytes]]:
@@ -206,9 +250,10 @@ def _spread(
     running: set[Future[Outcome]] = set()
     limit = limits._replace(threads=limits.threads or 4, seconds=0.3, rate_per_s=limits.rate_per_s / count)
     while pending or running:
-        for share in shares(pending, count - len(running)) if count > len(running) else []:
-            running.add(executor.submit(task, root, str(folder.absolute()), options, limit, share))
-            pending = [path for path in pending if path not in set(share)]
+        if count > len(running):
+            for share in shares(pending, count - len(running)):
+                running.add(executor.submit(task, root, str(folder.absolute()), options, limit, share))
+            pending = []
         done, running = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
         for future in done:
             outcome = future.result()

@@ -237,6 +237,6 @@ def _mend(catalog: Catalog, bad: list[Seen], damaged: bool) -> None:
     if new:
         scan = Scan(catalog.manifest.root, catalog.path, catalog.manifest.options, Limits())
         scan.push(new)
-        parts += scan.run(quiet, lambda part: None).parts
+        parts += scan.run(quiet).parts
     for part in parts:
         sums.prepend(catalog.path, part)

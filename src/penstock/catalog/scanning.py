@@ -170,8 +170,9 @@ class Scan:
         self.outcome.parts.append(part)
         return part
 
-    def run(self, say: Say, put_aside: Callable[[store.Part], None]) -> Outcome:
-        """Until all is read or the time is over.  Segments are written on the way and at the end."""
+    def run(self, say: Say, put_aside: Callable[[store.Part], None] | None = None) -> Outcome:
+        """Until all is read or the time is over.  A segment is written at the end, and where somebody puts them aside
+        also on the way."""
         began = looked = aside = time.monotonic()
         before = _native.scan_stats(self.kernel)
         while not _native.scan_wait(self.kernel, PERIOD_MS):
@@ -183,13 +184,13 @@ class Scan:
             if now_s - began >= self.limits.seconds:
                 self.outcome.pending = _native.scan_pending(self.kernel)
                 break
-            if now_s - aside >= self.limits.checkpoint_s:
+            if put_aside and now_s - aside >= scanning.aside_after_s(self.limits.checkpoint_s, now_s - began):
                 part = self.put()
                 if part:
                     put_aside(part)
                 aside = now_s
         part = self.put()
-        if part:
+        if part and put_aside:
             put_aside(part)
         stats = _native.scan_stats(self.kernel)
         for name in ("entries", "folders", "calls"):

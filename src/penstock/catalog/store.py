@@ -55,7 +55,8 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The state of a catalog.  `parts` are newest first; `building` are those of a build that is not done."""
+    """The state of a catalog.  `parts` are newest first; `building` are those of a build that is not done, and with
+    them, where other parts stand meanwhile, what it was asked to do and where: those of the catalog when it is done."""
 
     root: bytes
     identity: Identity
@@ -66,6 +67,15 @@ class Manifest(msgspec.Struct, frozen=True):
     updated_ns: int = 0
     problems: int = 0
     moved: int = 0
+    building_options: Options | None = None
+    building_identity: Identity | None = None
+
+    def is_built_as(self, options: Options, identity: Identity) -> bool:
+        """Would a build that was asked for this go on with what is `building`?"""
+        return (self.building_options or self.options, self.building_identity or self.identity) == (
+            options,
+            identity,
+        )
 
 
 def encode(manifest: Manifest) -> bytes:

@@ -10,6 +10,7 @@ Invariant: a checksum is kept only if size and times of the file were the same b
 import os
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ KINDS = {"xxh3": 1, "blake3": 2}
 DIGEST_BYTES = 16
 READ_BYTES = 4 << 20
 OBJECTS_MAX = 2000
+_TRIES = 20
 _OBJECT = struct.Struct("<II16s")
 _HEAD = struct.Struct("<B3x16s")
 
@@ -158,17 +160,31 @@ def add(folder: Path, kind: str, say: Say) -> int:
     return count
 
 
+class _Full(Exception):
+    """There are too many segments for another."""
+
+
 def prepend(folder: Path, part: store.Part) -> None:
-    """A segment on top of the others."""
+    """A segment on top of the others; many writers may do so at once."""
     import msgspec
 
-    from penstock.catalog.update import merge, should_merge
+    from penstock.catalog.update import PARTS_MOST, merge, should_merge
 
     def change(held: store.Manifest | None) -> store.Manifest:
         if held is None:
             raise PenstockError(f"{folder}: somebody removed the catalog meanwhile")
+        if len(held.parts) >= PARTS_MOST:
+            raise _Full
         return msgspec.structs.replace(held, parts=(part, *held.parts))
 
-    held = store.commit(folder, change)
+    for _ in range(_TRIES):
+        try:
+            held = store.commit(folder, change)
+            break
+        except _Full:
+            with suppress(PenstockError, FileNotFoundError):  # somebody else merges them
+                merge(folder)
+    else:
+        raise PenstockError(f"{folder}: its many segments cannot be merged; build it anew with --fresh")
     if should_merge(tuple(it.entries for it in held.parts)):
         merge(folder)

@@ -21,6 +21,8 @@ from penstock.catalog.scanning import TICK_NS, Limits, Outcome, Say, Scan, is_lo
 
 PARTS_MAX = 8
 """So many segments are merged to one."""
+PARTS_MOST = 48
+"""So many, and nothing is added until they are merged: a view holds 64."""
 
 
 def update(
@@ -37,16 +39,14 @@ def update(
         raise PenstockError(f"{into}: {', '.join(catalog.damaged)} is damaged; update it with --full")
     scan = Scan(catalog.manifest.root, into, catalog.manifest.options, limits)
     scan.known(catalog.view, TICK_NS[is_local(catalog.manifest.root)] if tick_ns is None else tick_ns, full)
-    outcome = scan.run(say, lambda part: None)
+    outcome = scan.run(say)
     scan.kernel = None  # it uses the view
     _commit(into, outcome, full)
     return outcome
 
 
 def _commit(folder: Path, outcome: Outcome, full: bool) -> None:
-    new = tuple(reversed(outcome.parts))
-    if full and len(new) > 1:
-        new = (merged(folder, new),)
+    new = tuple(outcome.parts)
 
     def change(held: store.Manifest | None) -> store.Manifest:
         if held is None:

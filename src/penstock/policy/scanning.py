@@ -60,3 +60,9 @@ def decide(seen: Observed, limits: Limits, state: State) -> tuple[int, State]:
 
 def _to(state: State, threads: int, limits: Limits, rising: bool) -> tuple[int, State]:
     return threads, replace(state, threads=threads, rising=rising, wait=limits.patience)
+
+
+def aside_after_s(checkpoint_s: float, running_s: float) -> float:
+    """After how long a scan that has run so long puts aside what it read: a day's scan needs no segment each ten
+    seconds, and killed it loses a sixteenth at most."""
+    return max(checkpoint_s, running_s / 16)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Catalogs of many segments: long builds that were killed, many writers at once, and what a build leaves alone."""
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Catalog, _native
+from penstock.catalog import scanning, store, sums
+from penstock.catalog import update as updating
+from penstock.catalog.build import build, fewer, merged
+from penstock.catalog.reader import COMPLETE
+from penstock.catalog.scanning import Limits
+from penstock.catalog.update import update
+from penstock.policy.scanning import aside_after_s
+from tests.catalog.conftest import facts, penstock, walked
+
+FOLDERS = 90
+
+
+@pytest.fixture
+def wide(fast: Path) -> Path:
+    tree = fast / "tree"
+    for i in range(FOLDERS):
+        (tree / f"d{i}").mkdir(parents=True)
+        for k in range(3):
+            (tree / f"d{i}" / f"f{k}").write_text("x" * k)
+    return tree
+
+
+def segment(catalog: Path, tree: Path, folders: list[str]) -> store.Part:
+    """A segment of these folders as they are, as a scan would write it."""
+    batch = _native.batch_new()
+    for folder in folders:
+        here = tree / folder
+        if not folder:
+            _native.batch_root(batch, b"", _native.entry_at(tree), None, None, None)
+        for name in sorted(os.listdir(here)):  # noqa: PTH208 - names
+            _native.batch_add(batch, os.fsencode(name), _native.entry_at(here / name), None, None, None)
+        _native.batch_close(batch, os.fsencode(folder), COMPLETE, 1)
+    return store.put(catalog, [batch])
+
+
+def put_aside(catalog: Path, tree: Path, count: int) -> None:
+    """What a build leaves that was killed after so many segments."""
+    begun: Any = None
+
+    def begin(held: store.Manifest | None) -> store.Manifest:
+        from penstock.catalog.identity import identity_of
+
+        return held or store.Manifest(os.fsencode(tree), identity_of(os.fsencode(tree)))
+
+    store.prepare(catalog)
+    begun = store.commit(catalog, begin)
+    parts = [segment(catalog, tree, [folder]) for folder in ["", *(f"d{i}" for i in range(count - 1))]]
+    import msgspec
+
+    store.commit(catalog, lambda held: msgspec.structs.replace(held or begun, building=(*reversed(parts),)))
+
+
+def is_as(catalog: Path, tree: Path) -> None:
+    cat = Catalog.open(catalog)
+    for path in walked(tree):
+        assert facts(cat.stat(path)) == facts(os.lstat(os.fsencode(tree) + b"/" + path)), path
+    assert penstock("find", catalog, tree).stdout.count("\n") == len(walked(tree))
+
+
+def test_a_build_of_many_segments_goes_on(wide: Path, fast: Path) -> None:
+    """More than a view can hold: what was listed is not listed again, and all is there."""
+    put_aside(fast / "set.cat", wide, 81)
+    assert "build was not finished" in penstock("ls", fast / "set.cat", status=1).stderr
+    built = build(wide, fast / "set.cat")
+    assert built.resumed
+    assert built.outcome.folders == FOLDERS - 80
+    is_as(fast / "set.cat", wide)
+    assert len(list((fast / "set.cat").glob("*.seg"))) == 1, "what was merged on the way is gone"
+
+
+def test_segments_are_merged_from_the_oldest_on(wide: Path, fast: Path) -> None:
+    put_aside(fast / "set.cat", wide, 75)
+    held = store.read(fast / "set.cat").manifest
+    assert held
+    few = fewer(fast / "set.cat", held.building)
+    assert few[:-1] == held.building[: len(few) - 1]
+    assert len(few) <= 32
+    whole = merged(fast / "set.cat", held.building)
+    assert whole.entries == 1 + FOLDERS + 3 * 74
+
+
+def test_what_is_put_aside_becomes_rarer() -> None:
+    assert aside_after_s(10, 0) == aside_after_s(10, 160) == 10
+    running, parts = 0.0, 0
+    while running < 86400:
+        running += aside_after_s(10, running)
+        parts += 1
+    assert parts < 130
+
+
+def test_an_update_that_takes_long_is_one_segment(wide: Path, fast: Path) -> None:
+    build(wide, fast / "set.cat")
+    for i in range(FOLDERS):
+        (wide / f"d{i}" / "late").touch()
+    outcome = update(fast / "set.cat", Limits(threads=1, rate_per_s=1500, checkpoint_s=0.0))
+    assert outcome.folders >= FOLDERS
+    assert len(outcome.parts) == 1
+    is_as(fast / "set.cat", wide)
+
+
+def test_many_writers_at_once_stay_below_what_a_view_holds(
+    wide: Path, fast: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Merging is given up, as when others merge meanwhile: what must be merged to stay readable, is."""
+    build(wide, fast / "set.cat")
+    monkeypatch.setattr(updating, "should_merge", lambda entries: False)
+
+    def add(first: int) -> None:
+        for i in range(first, FOLDERS, 3):
+            (wide / f"d{i}" / "late").touch()
+            sums.prepend(fast / "set.cat", segment(fast / "set.cat", wide, [f"d{i}"]))
+
+    threads = [threading.Thread(target=add, args=(first,)) for first in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    cat = Catalog.open(fast / "set.cat")
+    assert len(cat.manifest.parts) <= updating.PARTS_MOST
+    assert all(cat.exists(f"d{i}/late") for i in range(FOLDERS))
+
+
+def test_a_build_that_is_not_done_leaves_the_catalog_as_it_was_asked_for(
+    wide: Path, fast: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other options and another identity hold when their build is done, not before; the next go on with them."""
+    catalog = fast / "set.cat"
+    build(wide, catalog, store.Options(excludes=(b"f2",)))
+    before = store.read(catalog).manifest
+    assert before
+
+    def killed(scan: scanning.Scan, say: Any, put: Any) -> None:
+        part = scan.put() or segment(catalog, wide, [""])
+        put(part)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scanning.Scan, "run", killed)
+        with pytest.raises(KeyboardInterrupt):
+            build(wide, catalog, store.Options(excludes=(b"f1",)))
+    between = store.read(catalog).manifest
+    assert between
+    assert between.building
+    assert (between.options, between.identity) == (before.options, before.identity)
+    (wide / "d3" / "late").touch()
+    update(catalog, full=True)
+    assert not Catalog.open(catalog).exists("d3/f2")
+    assert Catalog.open(catalog).exists("d3/f1")
+    built = build(wide, catalog, store.Options(excludes=(b"f1",)))
+    assert built.resumed
+    assert built.manifest.options.excludes == (b"f1",)
+    assert (built.manifest.building_options, built.manifest.building_identity) == (None, None)
+    assert Catalog.open(catalog).exists("d3/f2")
+    assert not Catalog.open(catalog).exists("d3/f1")
+
+
+def test_tasks_deal_out_each_folder_once(wide: Path, fast: Path) -> None:
+    """By threads in place of nodes, from many pending folders: none is read twice."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    put_aside(fast / "set.cat", wide, 1)
+    with ThreadPoolExecutor(2) as pool:
+        built = build(wide, fast / "set.cat", executor=pool, workers=2)
+    assert built.outcome.folders == FOLDERS
+    is_as(fast / "set.cat", wide)
