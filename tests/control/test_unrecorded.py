@@ -38,6 +38,7 @@ class Node:
         held = {"agent.socket": str(self.socket), "agent.boards": str(site.boards / "own")}
         self.words = [str(PENSTOCK), "agent", "--json", "--policy", str(site.policy), *settings(held)]
         self.env = site.env("user") | {"PENSTOCK_AGENT_SOCKET": str(self.socket), "SLURM_JOB_ID": "4711"}
+        self.env |= {"PENSTOCK_BOARD_DIR": str(site.boards / "by-hand")}  # not what other tests' runs left
         self.start_agent()
 
     def start_agent(self) -> None:

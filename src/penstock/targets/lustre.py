@@ -184,8 +184,9 @@ class Lustre:
 
     def _refuse_the_dead(self) -> None:
         """What a testbed's server left in its folders would look alive."""
-        point = self.mount.point
-        if self.mount.type == TESTBED_TYPE and not testbed_runs(self.mount.source):
+        folder, point = self.mount.source, self.mount.point
+        left = self.mount.type == TESTBED_TYPE and os.path.lexists(f"{folder}/run/lock")
+        if left and not testbed_runs(folder):
             raise PenstockError(
                 f"{point}: the mount is dead; penstock testbed up --dir {point} starts it again"
             )
