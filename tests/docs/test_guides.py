@@ -5,8 +5,10 @@ A block is lines of `$ command` and what it prints; a command that shows no outp
 """
 
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -48,8 +50,15 @@ def steps(text: str) -> Iterator[Step]:
             yield Step(line + block[1].count("\n", 0, part.start()), part[1], part[2])
 
 
+@pytest.fixture
+def boards() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="penstock-test-", dir="/dev/shm"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 @pytest.mark.parametrize("guide", RUN)
-def test_console_blocks(guide: str, tmp_path: Path) -> None:
+def test_console_blocks(guide: str, tmp_path: Path, boards: Path) -> None:
     """In order, in one folder, with the history that the guides speak of."""
     history = tmp_path / ".local/state/penstock/history"
     made.put(history, 1, made.payloads(1))
@@ -57,6 +66,8 @@ def test_console_blocks(guide: str, tmp_path: Path) -> None:
     found = list(steps((GUIDES / guide).read_text(encoding="utf-8")))
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     env = {"HOME": str(tmp_path), "PATH": path, "TZ": "UTC", "LC_ALL": "C.UTF-8", "COLUMNS": "100"}
+    # What other tests' killed runs left in this user's folder of boards is none of this history's.
+    env |= {"PENSTOCK_BOARD_DIR": str(boards), "PENSTOCK_RUN_DETECT": "none"}
     if guide == "report.md":  # there the last run is the first
         env["PENSTOCK_STATE_DIR"] = str(tmp_path / "one")
         made.put(tmp_path / "one/history", 1, made.payloads(1))

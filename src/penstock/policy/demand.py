@@ -3,14 +3,16 @@
 
 A job that waits shows only what it was granted: its demand is not known, only that it is more.  It is then taken for
 as much as there is; sharing gives it its fair part, and if it needs less, the next interval shows that.  A job that
-does not wait is given room to grow.
+does not wait is given a little more than it asks.
 """
 
 import numpy as np
 
 from penstock.policy.segments import Floats
 
-ROOM = 1.25  # above what was asked, so that a job may grow without waiting for the next decision
+# Above what was asked, so that chance alone makes nobody wait.  What of it is not used is lost to those who want more,
+# and the burst that a bucket saves up takes most of chance already: so it is little.  Who grows beyond it waits once.
+ROOM = 1.05
 FLOOR = 1.0  # units a second: a job that asks for nothing may begin
 
 
