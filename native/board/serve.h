@@ -26,6 +26,8 @@ enum {
   PENSTOCK_SERVE_STALE_BITS = PENSTOCK_SERVE_STALE_WORDS * 64,
 };
 
+enum { PENSTOCK_SERVE_ALIASES = 4 };
+
 struct penstock_serve_section {
   uint32_t holder; /* pid of who holds both open ... */
   uint32_t image_fd, segment_fd;
@@ -34,18 +36,27 @@ struct penstock_serve_section {
   uint64_t dev; /* of the root */
   uint64_t mount_space, user_space; /* inodes of the namespaces in which names mean what they mean here */
   char root[PENSTOCK_PREFIX_BYTES];
+  /* Where else it can be seen, or a part of it, because it is mounted there too; NUL at their ends, or as long as this. */
+  char alias[PENSTOCK_SERVE_ALIASES][PENSTOCK_PREFIX_BYTES];
 };
 
 enum {
   PENSTOCK_SERVE_LISTS = 1, /* the file system may have lists of rights besides the mode */
-  PENSTOCK_SERVE_OPEN = 2,  /* the folders above the root let everybody pass */
+  PENSTOCK_SERVE_ABOVE = 2, /* what the folders above the root let pass is in `above`, and nowhere else */
   PENSTOCK_SERVE_LISTINGS = 4, /* what the file system lists is what the catalog holds: inodes, also of . and .. */
+};
+
+enum { PENSTOCK_SERVE_ABOVE_MAX = 12 };
+
+/* Who may pass a folder. */
+struct penstock_serve_rights {
+  uint32_t mode, uid, gid;
 };
 
 struct penstock_serve_image {
   uint64_t magic;
   uint32_t version;
-  uint32_t flags; /* PENSTOCK_SERVE_LISTS, ..OPEN, ..LISTINGS */
+  uint32_t flags; /* PENSTOCK_SERVE_LISTS, ..ABOVE, ..LISTINGS */
   uint64_t bytes;
   uint64_t dev, ino; /* of the root */
   uint32_t uid, gid;
@@ -55,6 +66,7 @@ struct penstock_serve_image {
   uint64_t max_age_s;                  /* 0: any */
   char attribute[32];                  /* that holds layouts; "": none */
   uint64_t above_ino;                  /* what the root's listing says of .. */
+  struct penstock_serve_rights above[PENSTOCK_SERVE_ABOVE_MAX]; /* the rest lets everybody pass */
 };
 
 enum {
@@ -106,8 +118,8 @@ int penstock_serve_open(struct penstock_serve *ret, const void *image, uint64_t 
 const struct penstock_serve_row *penstock_serve_row(const struct penstock_serve *it, const char *path, size_t size,
                                                     uint64_t *ret_hash);
 
-_Static_assert(sizeof(struct penstock_serve_section) == 56 + PENSTOCK_PREFIX_BYTES, "no gaps");
-_Static_assert(sizeof(struct penstock_serve_image) == 128, "no gaps");
+_Static_assert(sizeof(struct penstock_serve_section) == 56 + (1 + PENSTOCK_SERVE_ALIASES) * PENSTOCK_PREFIX_BYTES, "no gaps");
+_Static_assert(sizeof(struct penstock_serve_image) == 272, "no gaps");
 _Static_assert(sizeof(struct penstock_serve_row) == 104, "no gaps");
 _Static_assert(PENSTOCK_PLACE_USAGE_OFFSET + sizeof(struct penstock_place_usage) <= PENSTOCK_SERVE_USAGE_OFFSET, "after place");
 _Static_assert(PENSTOCK_SERVE_USAGE_OFFSET + sizeof(struct penstock_serve_usage) <= PENSTOCK_USAGE_HEAD_BYTES, "in its page");

@@ -7,7 +7,7 @@
       changed anything since (bits in `usage`, which are only ever set), are answered about.  Two folders may share a bit:
       then both count as changed, never as unchanged.
    2. Nothing is answered that the caller could not have asked: each folder on the path lets him pass by its mode bits
-      alone, also root; the folders above the tree let everybody pass, or he asks for its root each time.
+      alone, also root; so do the folders above the tree, or he asks for its root each time.
    3. No error but ENOENT is ever answered, and that only for a name missing in a folder of which every name is known.
       (Names of a folder that the caller opened, and so may read, he gets whatever its mode says.)
    4. Doubt is: `..`, a slash at the end, a link in the middle or to be followed, AT_EMPTY_PATH, AT_STATX_FORCE_SYNC, what
@@ -87,6 +87,18 @@ static bool holds_root(const char *path, size_t size) {
   return size < section->root_size && memcmp(path, section->root, size) == 0 && (section->root[size] == '/' || size == 1);
 }
 
+/* Is this a name of the tree, or of a part, by another mount?  `self`: also one of what holds it. */
+static bool is_alias(const char *path, size_t size, bool self) {
+  for (int i = 0; i < PENSTOCK_SERVE_ALIASES && section->alias[i][0]; i++) {
+    const char *alias = section->alias[i];
+    size_t own = strnlen(alias, PENSTOCK_PREFIX_BYTES), least = own < size ? own : size;
+    bool below = size >= own && (size == own || path[own] == '/'), above = self && size < own && (alias[size] == '/' || size == 1);
+    if ((below || above) && memcmp(path, alias, least) == 0)
+      return true;
+  }
+  return false;
+}
+
 static size_t parent_size(const char *path, size_t size) {
   const char *slash = memrchr(path, '/', size);
   return slash ? (size_t)(slash - path) : 0;
@@ -155,11 +167,14 @@ static bool lets(uint32_t mode, uint32_t uid, uint32_t gid, struct caller *who, 
   return who->groups >= 0 && (member ? group : others);
 }
 
-/* Do the folders above the root let the caller pass?  Where they do not let everybody, he asks for it. */
-static bool reaches_root(void) {
+/* Do the folders above the root let the caller pass?  Where their modes alone do not tell, he asks for it. */
+static bool reaches_root(struct caller *who) {
   struct stat st;
   char path[PENSTOCK_PREFIX_BYTES + 1] = "";
-  if (image->flags & PENSTOCK_SERVE_OPEN)
+  bool passes = image->flags & PENSTOCK_SERVE_ABOVE;
+  for (int i = 0; passes && i < PENSTOCK_SERVE_ABOVE_MAX; i++)
+    passes = lets(image->above[i].mode, image->above[i].uid, image->above[i].gid, who, 1);
+  if (passes)
     return true;
   memcpy(path, section->root, section->root_size);
   return penstock_raw6(SYS_newfstatat, AT_FDCWD, (long)path, (long)&st, AT_SYMLINK_NOFOLLOW, 0, 0) == 0;
@@ -378,11 +393,15 @@ static bool wants_known(const struct penstock_wants *w) {
 
 /* False: he has two sets of rights (a setuid program), and which of them counts differs from call to call. */
 static bool ask_who(struct caller *who) {
-  who->uid = (uint32_t)PENSTOCK_RAW(geteuid, 0, 0, 0, 0);
-  who->gid = (uint32_t)PENSTOCK_RAW(getegid, 0, 0, 0, 0);
+  uid_t uid[3];
+  gid_t gid[3];
+  if (PENSTOCK_RAW(getresuid, &uid[0], &uid[1], &uid[2], 0) != 0 || PENSTOCK_RAW(getresgid, &gid[0], &gid[1], &gid[2], 0) != 0)
+    return false;
+  who->uid = uid[1];
+  who->gid = gid[1];
   who->asked = false;
   who->groups = 0;
-  return who->uid == (uint32_t)PENSTOCK_RAW(getuid, 0, 0, 0, 0) && who->gid == (uint32_t)PENSTOCK_RAW(getgid, 0, 0, 0, 0);
+  return uid[0] == uid[1] && gid[0] == gid[1];
 }
 
 __attribute__((noinline)) static bool try_answer(struct penstock_call *call) {
@@ -396,7 +415,7 @@ __attribute__((noinline)) static bool try_answer(struct penstock_call *call) {
   f.entry.parts_at = 0;
   if (penstock_on_signal_stack() || !wants_known(w))
     return false;
-  if (!ask_who(&who) || !reaches_root())
+  if (!ask_who(&who) || !reaches_root(&who))
     return false;
   enum knows knows = look_up(call->path, call->path_size, &who, &f);
   if (knows == MISSING)
@@ -480,7 +499,7 @@ static enum where find_path(int dirfd, const char *path, size_t size, bool any, 
 
 /* Something at a path without links in the middle changes; `self`: also what lies below it, if it is a folder. */
 static void mark_real(const char *path, size_t size, bool self) {
-  if (self && holds_root(path, size))
+  if ((self && holds_root(path, size)) || is_alias(path, size, self))
     stand_back();
   if (!in_root(path, size))
     return;

@@ -379,6 +379,45 @@ def test_s03_a_program_in_another_namespace_is_not_answered(
 
 
 @pytest.mark.root
+def test_s01_a_change_where_the_tree_is_mounted_too_ends_the_answers(
+    env: dict[str, str], cat: Path, tree: Path, fast: Path
+) -> None:
+    other = fast / "other"
+    other.mkdir()
+    subprocess.run(["mount", "--bind", tree / "a", other], check=True)
+    try:
+        text = """
+look = lambda: [os.lstat(sys.argv[1] + it).st_size for it in ("/a/b/file4", "/a/b/file5")]
+before = look()
+open(sys.argv[2] + "/../outside", "w").write("no matter")
+again = look()
+open(sys.argv[2] + "/b/file4", "a").write("more")
+print(json.dumps([before, again, look()]))
+"""
+        ran = python(env, cat, text, tree, other)
+    finally:
+        subprocess.run(["umount", other], check=True)
+    assert json.loads(ran.out) == [[400, 500], [400, 500], [404, 500]]
+    assert ran.stats == 4
+
+
+def test_where_else_a_tree_can_be_seen() -> None:
+    def mounts(*rows: str) -> list[bytes]:
+        return [f"1 0 8:{row} rw - ext4 /dev/sda rw".encode() for row in rows]
+
+    def seen(*rows: str, root: str = "/pfs/set") -> list[bytes]:
+        return serving.aliases(mounts(*rows), root.encode(), os.makedev(8, 1))
+
+    assert seen("1 / /pfs") == []
+    assert seen("1 / /", "1 / /pfs") == [b"/set"]
+    assert seen("1 / /pfs", "2 / /other", "1 /set /here") == [b"/here"]
+    assert seen("1 / /pfs", "1 /set/a /part", "1 /sets /no", "1 /out /no2") == [b"/part"]
+    assert seen("1 /scratch /pfs", r"1 / /a\040b") == [b"/a b/scratch/set"]
+    assert seen("1 / /pfs", "1 /set/a /pfs/set/twice") == []
+    assert seen("2 / /pfs") == []
+
+
+@pytest.mark.root
 def test_a_mount_ends_the_answers(env: dict[str, str], cat: Path, tree: Path) -> None:
     """What lies below it is another file then."""
     text = """
@@ -750,6 +789,34 @@ def test_a_folder_that_changed_within_a_tick_of_being_learnt_is_not_fresh(tree: 
     assert serving.is_fresh(known, now, now.st_dev, 99)
     assert not serving.is_fresh(known, now, now.st_dev, 100)
     assert not serving.is_fresh(known, now, now.st_dev + 1, 0)
+
+
+def test_folders_above_that_shut_somebody_out_are_kept() -> None:
+    pad = (0o777, 0, 0)
+    assert serving.above_of([(0o755, 1, 1), (0o700, 2, 3), (0o711, 4, 4)]) == [(0o700, 2, 3), *[pad] * 11]
+    assert serving.above_of([]) == [pad] * 12
+    assert serving.above_of([(0o700, 2, 3)] * 13) is None
+
+
+@pytest.mark.root
+def test_s03_folders_above_let_pass_by_their_mode_or_are_asked(
+    env: dict[str, str], tree: Path, fast: Path
+) -> None:
+    """fast is 0700 and root's: root is answered without asking; another one learns nothing."""
+    fast.chmod(0o700)
+    settle(tree, 0.05)
+    build(tree, fast / "set.cat")
+    text = """
+def ask(name):
+    try: return os.lstat(sys.argv[1] + name).st_size
+    except OSError as error: return error.errno
+found = [ask("/a/file4"), ask("/a/none")]
+os.setgroups([]); os.setgid(61001); os.setuid(61001)
+print(json.dumps(found + [ask("/a/file4"), ask("/a/none")]))
+"""
+    ran = python(env, fast / "set.cat", text, tree)
+    assert json.loads(ran.out) == [400, 2, 13, 13]
+    assert (ran.stats, ran.missing, ran.passed) == (1, 1, 2)
 
 
 def test_sizes_that_differ_are_not_known() -> None:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Any bytes as a segment: opened, looked up, listed, walked.  Nothing outside of it is read, loops end, and what cannot be
+/* Any bytes as a segment: opened, looked up, listed (from places that are and from others), walked.  Nothing outside of it is read, loops end, and what cannot be
    is an error.  Checksums would stop nearly every input at the door, so each is tried as it is and with checksums made
    right; bytes after the segment's end by its header are paths to look up. */
 #include <stdlib.h>
@@ -9,6 +9,7 @@
 
 #include "kernels/index.h"
 #include "kernels/index_format.h"
+#include "kernels/listing.h"
 #include "kernels/view.h"
 
 enum { BLOCK = PENSTOCK_BLOCK_BYTES, SIZE_MAX_TRIED = 64 * BLOCK, VISITS_MAX = 2000, PATHS_MAX = 4096 };
@@ -80,6 +81,22 @@ static void look_up(const struct penstock_index *ix, const uint8_t *paths, size_
   }
 }
 
+/* From the begin on, and from wherever the bytes say. */
+static void list(const struct penstock_index *ix, const char *path, size_t size, const uint8_t *places, size_t room) {
+  struct penstock_listing l;
+  struct dirent64 e;
+  uint64_t place = 0;
+  if (penstock_listing_open(&l, ix, path, size) < 0)
+    return;
+  for (unsigned i = 0; i < VISITS_MAX && penstock_listing_next(&l, ix, place, &e, &place) == 1; i++)
+    must(strlen(e.d_name) <= 255);
+  for (size_t at = 0; at + 8 <= room && at < PATHS_MAX; at += 8) {
+    memcpy(&place, places + at, 8);
+    if (penstock_listing_next(&l, ix, place, &e, &place) == 1)
+      must(strlen(e.d_name) <= 255);
+  }
+}
+
 static void ask(int fd, uint64_t resident_bytes, const uint8_t *paths, size_t size) {
   struct penstock_index ix;
   if (penstock_index_open(&ix, fd, resident_bytes) < 0)
@@ -90,6 +107,9 @@ static void ask(int fd, uint64_t resident_bytes, const uint8_t *paths, size_t si
   look_up(&ix, paths, size);
   look_up(&ix, (const uint8_t *)"\0a\0a/b\0a/b/c\0file", 18);
   for (uint32_t i = 0; i < 4; i++) penstock_index_row(&ix, i, &row);
+  list(&ix, "", 0, paths, size);
+  list(&ix, "a", 1, paths, size);
+  list(&ix, "a/b", 3, paths, size);
   penstock_view_walk(&v, "", 0, 64, visit, bad, &seen);
   penstock_index_verify(&ix, NULL, NULL);
   penstock_index_close(&ix);

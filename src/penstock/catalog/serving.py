@@ -13,6 +13,7 @@ Invariants:
 import errno
 import fcntl
 import os
+import re
 import secrets
 import stat
 import struct
@@ -33,12 +34,14 @@ ROOT_MAX = 240
 THREADS = 16
 SAMPLES = 32
 LISTINGS = 8
+ABOVE_MAX = 12
+ALIASES = 4
 DIRECTORY = stat.S_IFDIR >> 12
-_SECTION = struct.Struct("<IIIIQQQQQ240s")
-_IMAGE = struct.Struct("<QIIQQQIIIIQQIIQ32sQ")
+_SECTION = struct.Struct("<IIIIQQQQQ240s240s240s240s240s")
+_IMAGE = struct.Struct("<QIIQQQIIIIQQIIQ32sQ36I")
 _ROW = struct.Struct("<QQQQqqqqIIIIIIIIII")
 _NAMES, _NAMED = 1, 2
-_LISTS, _OPEN, _LISTINGS = 1, 2, 4
+_LISTS, _ABOVE, _LISTINGS = 1, 2, 4
 _ACL = "system.posix_acl_access"
 _NS = 1_000_000_000
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
@@ -62,6 +65,38 @@ class Known(NamedTuple):
     entry: Any
     flags: int
     learnt_ns: int
+
+
+def aliases(mounts: Iterable[bytes], root: bytes, device: int) -> list[bytes]:
+    """Where else the tree, or a part of it, can be seen: by lines of mountinfo, whose later ones cover earlier ones."""
+    found: list[tuple[bytes, bytes]] = []  # which folder of the file system, and where it is mounted
+    for line in mounts:
+        _, _, number, folder, point, *_ = line.split()
+        major, _, minor = number.partition(b":")
+        if os.makedev(int(major), int(minor)) == device:
+            found.append((_unescaped(folder), _unescaped(point)))
+    ours = max((it for it in found if _below(root, it[1])), key=lambda it: len(it[1]), default=None)
+    if not ours:
+        return []
+    tree = _joined(ours[0], root[len(ours[1].rstrip(b"/")) :])
+    others = [it for it in found if it[1] != ours[1]]
+    whole = {
+        _joined(point, tree[len(folder.rstrip(b"/")) :]) for folder, point in others if _below(tree, folder)
+    }
+    parts = {point for folder, point in others if _below(folder, tree) and folder != tree}
+    return sorted(it for it in whole | parts if not _below(it, root))
+
+
+def _below(path: bytes, folder: bytes) -> bool:
+    return path == folder or path.startswith(folder.rstrip(b"/") + b"/")
+
+
+def _joined(folder: bytes, rest: bytes) -> bytes:
+    return b"/" + b"/".join(it for it in (folder.strip(b"/"), rest.strip(b"/")) if it)
+
+
+def _unescaped(text: bytes) -> bytes:
+    return re.sub(rb"\\([0-7]{3})", lambda it: bytes([int(it[1], 8)]), text)
 
 
 def is_fresh(known: Known, now: os.stat_result, device: int, tick_ns: int) -> bool:
@@ -140,10 +175,18 @@ def _has_list(path: bytes) -> bool | None:
     return True
 
 
-def _is_open_above(root: bytes) -> bool:
-    """Do all folders above the root let everybody pass?"""
-    above = map(os.fsencode, Path(os.fsdecode(root)).parents)
-    return all(os.lstat(it).st_mode & 0o111 == 0o111 and not _has_list(it) for it in above)
+def above_of(folders: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]] | None:
+    """Mode, owner and group of those that do not let everybody pass, in the image's form; None: there are too many."""
+    closed = [it for it in folders if it[0] & 0o111 != 0o111]
+    return None if len(closed) > ABOVE_MAX else closed + [(0o777, 0, 0)] * (ABOVE_MAX - len(closed))
+
+
+def _above(root: bytes) -> list[tuple[int, int, int]] | None:
+    """Of all folders above the root; None: a list of rights hangs on one."""
+    paths = [os.fsencode(it) for it in Path(os.fsdecode(root)).parents]
+    if any(_has_list(it) for it in paths):
+        return None
+    return above_of((st.st_mode, st.st_uid, st.st_gid) for st in map(os.lstat, paths))
 
 
 def _sealed(name: str, data: Iterable[bytes]) -> int:
@@ -228,6 +271,11 @@ def prepare(file: str | os.PathLike[str], max_age_s: int = 0) -> Serving:
     if len(root) > ROOT_MAX or len(root) < 2:
         raise PenstockError(f"{catalog.root}: its path is too long, or /; serve a catalog of another folder")
     top, written = os.lstat(root), _written(root)
+    also = aliases(Path("/proc/self/mountinfo").read_bytes().splitlines(), root, top.st_dev)
+    if len(also) > ALIASES or any(len(it) > ROOT_MAX for it in also):
+        raise PenstockError(
+            f"{catalog.root}: can also be seen at {len(also)} other places, too many to watch"
+        )
     tick_ns = TICK_NS[is_local(root)]
     lists = _has_list(root) is not None
     folders: list[Known] = []
@@ -263,7 +311,7 @@ def prepare(file: str | os.PathLike[str], max_age_s: int = 0) -> Serving:
         [it.path for it in folders if it.path in inodes and flags_of(it, written, above_mounts) & _NAMED
          and (not it.path or it.path.rpartition(b"/")[0] in inodes)],
     )  # fmt: skip
-    slots = table_of(rows)
+    slots, rights = table_of(rows), _above(root)
     rows_at = _IMAGE.size
     slots_at = (rows_at + len(rows) * _ROW.size + 7) // 8 * 8
     kinds = [
@@ -271,10 +319,11 @@ def prepare(file: str | os.PathLike[str], max_age_s: int = 0) -> Serving:
         for kind in (stat.S_IFREG, stat.S_IFLNK)
     ]
     head = _IMAGE.pack(
-        MAGIC, VERSION, _LISTS * lists + _OPEN * _is_open_above(root) + _LISTINGS * (above is not None),
+        MAGIC, VERSION, _LISTS * lists + _ABOVE * (rights is not None) + _LISTINGS * (above is not None),
         slots_at + 4 * len(slots), top.st_dev, top.st_ino, top.st_uid, top.st_gid,
         len(rows), len(slots), rows_at, slots_at, *kinds, max_age_s,
         LAYOUTS.get(catalog.manifest.identity.type, "").encode(), above or 0,
+        *(word for one in rights or above_of(()) or () for word in one),
     )  # fmt: skip
     gap = b"\0" * (slots_at - rows_at - len(rows) * _ROW.size)
     image = _sealed("penstock-serve", (head, *rows, gap, struct.pack(f"<{len(slots)}I", *slots)))
@@ -282,6 +331,7 @@ def prepare(file: str | os.PathLike[str], max_age_s: int = 0) -> Serving:
     section = _SECTION.pack(
         os.getpid(), image, segment, len(root), os.fstat(image).st_ino, os.fstat(segment).st_ino, top.st_dev,
         *(os.stat(f"/proc/self/ns/{kind}").st_ino for kind in ("mnt", "user")), root,  # noqa: PTH116
+        *[*also, *[b""] * ALIASES][:ALIASES],
     )  # fmt: skip
     return Serving(section, len(folders), len(rows))
 
