@@ -17,7 +17,7 @@ import pytest
 from penstock.catalog import serving
 from penstock.catalog.build import build
 from penstock.report import served
-from tests.catalog.conftest import PENSTOCK, plant
+from tests.catalog.conftest import PENSTOCK, penstock, plant
 
 SAID = re.compile(
     r"(\d+) calls were answered from the catalog \(stat (\d+), .*missing (\d+)\) and (\d+) listings?, (\d+) below it"
@@ -537,6 +537,44 @@ def test_listings_that_the_file_system_gives_otherwise_are_its_own(
     assert not serving.is_listed([*names, (b"b", 8, 8)], expected)
     assert not serving.is_listed([*names[:2], (b"a", 8, 8)], expected)
     assert not serving.is_listed([*names[:2], (b"a", 7, 10)], expected)
+
+
+@pytest.mark.parametrize("harm", ["inode", "refused"])
+def test_a_tree_that_lists_otherwise_is_served_without_listings(
+    cat: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
+    """Some network file systems give a listing inodes of its own."""
+    plain = serving._names
+
+    def names(folder: bytes) -> list[tuple[bytes, int, int]]:
+        return [] if harm == "refused" else [(n, i + 1, k) for n, i, k in plain(folder)]
+
+    def flags() -> int:
+        made = serving.prepare(cat)
+        _, image, segment, *_ = serving._SECTION.unpack(made.section)
+        flags = serving._IMAGE.unpack(os.pread(image, serving._IMAGE.size, 0))[2]
+        os.close(image)
+        os.close(segment)
+        return int(flags)
+
+    assert flags() & serving._LISTINGS
+    monkeypatch.setattr(serving, "_names", names)
+    assert not flags() & serving._LISTINGS
+
+
+def test_listings_of_a_catalog_of_several_parts(env: dict[str, str], cat: Path, tree: Path) -> None:
+    """Names that went and came since the first."""
+    (tree / "a/file9").unlink()
+    (tree / "a/b/c").rename(tree / "a/moved")
+    (tree / "ab/new").write_text("new")
+    (tree / "empty").rmdir()
+    settle(tree, 0.05)
+    penstock("update", cat)
+    text = "print(json.dumps(sorted((a, sorted(b), sorted(c)) for a, b, c in os.walk(sys.argv[1]))))"
+    ran = python(env, cat, text, tree)
+    walked = sorted((a, sorted(b), sorted(c)) for a, b, c in os.walk(tree))
+    assert json.loads(ran.out) == json.loads(json.dumps(walked))
+    assert ran.listings == 7
 
 
 def test_mount_points_are_listed_by_the_file_system() -> None:

@@ -233,15 +233,23 @@ def _samples(catalog: Catalog, folders: list[bytes]) -> Iterator[os.stat_result]
                 break
 
 
+def _names(folder: bytes) -> list[tuple[bytes, int, int]]:
+    """As the file system lists them; none where it does not."""
+    with suppress(OSError):
+        names: list[tuple[bytes, int, int]] = _native.names_at(folder)
+        return names
+    return []
+
+
 def _listings(catalog: Catalog, root: bytes, inodes: dict[bytes, int], listed: list[bytes]) -> int | None:
     """Are some folders listed as the catalog has them?  Then what the root's says of `..`, else None."""
-    above = next((inode for name, inode, _ in _native.names_at(root) if name == b".."), 0)
+    above = next((inode for name, inode, _ in _names(root) if name == b".."), 0)
     for path in {b"", *listed[:: -(-len(listed) // LISTINGS) or 1]} & {*listed}:
         parent = inodes[path.rpartition(b"/")[0]] if path else above
         expected = {b".": (inodes[path], DIRECTORY), b"..": (parent, DIRECTORY)}
         for name, entry, *_ in catalog.view.list(path):
             expected[name] = (entry.st_ino, stat.S_IFMT(entry.st_mode) >> 12)
-        if not is_listed(_native.names_at(root + b"/" + path), expected):
+        if not is_listed(_names(root + b"/" + path), expected):
             return None
     return above
 
