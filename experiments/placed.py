@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -88,17 +89,28 @@ class Site:
         # One program a job: its name is what the history goes by.
         program = self.top.parent / f"{job.name}.py"
         program.write_bytes(WRITERS.read_bytes())
-        whole = self.command("run", *wanted, "--", sys.executable, program, folder, *job.words)
+        whole = self.command(
+            "run", "--mount", self.top, *wanted, "--", sys.executable, program, folder, *job.words
+        )
         env = self.env_of(user)
         return subprocess.Popen(whole, env=env, text=True, stdout=subprocess.PIPE, cwd="/")
 
     def start_bare(self, job: Job, folder: Path) -> "subprocess.Popen[str]":
         """Without Penstock."""
         whole = [str(word) for word in (sys.executable, WRITERS, folder, *job.words)]
-        return subprocess.Popen(whole, env=self.env, text=True, stdout=subprocess.PIPE, cwd="/")
+        return subprocess.Popen(
+            whole, env=self.env, text=True, stdout=subprocess.PIPE, cwd="/", start_new_session=True
+        )
 
-    def command(self, verb: str, *words: object) -> list[str]:
-        return [str(word) for word in (PENSTOCK, verb, "--mount", self.top, *words)]
+    def stop(self, running: "subprocess.Popen[str]") -> None:
+        """One that was started bare, with its writers."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        running.communicate(timeout=60)
+
+    def command(self, *words: object) -> list[str]:
+        """Of penstock, about this file system."""
+        return [str(word) for word in (PENSTOCK, *words)]
 
     def env_of(self, user: str) -> dict[str, str]:
         return {**self.env, "PENSTOCK_STATE_DIR": str(self.top.parent / user)}

@@ -2,8 +2,8 @@
 """writers FOLDER KIND PROCESSES BYTES GROWTH ROUNDS READ: so many processes write at once, then read back what another
 wrote.
 
-KIND says who writes what where; BYTES is what each process writes in a round, and ROUNDS how often it does that, each
-time into new files.
+KIND says who writes what where; BYTES is what each process writes in a round, and ROUNDS how often it does that, over
+the same files.
 
     own         a file each, from its begin to its end
     random      a file each, its blocks in any order
@@ -103,14 +103,13 @@ def main() -> None:
     def bytes_by(rank: int) -> int:
         return bytes_of(rank, int(size), growth) if kind in OWN else int(size)
 
-    def file(rank: int, turn: int) -> str:
-        turned = f".{turn}" if len(times) > 1 else ""
-        return f"{folder}/part{rank:05d}{turned}" if kind in OWN else f"{folder}/shared{turned}"
+    def file(rank: int) -> str:
+        return f"{folder}/part{rank:05d}" if kind in OWN else f"{folder}/shared"
 
     def each(rank: int, what: Callable[[str, list[Piece]], None]) -> None:
         pieces = requests(kind, rank, count, bytes_by(rank))
-        for turn in times:
-            what(file(rank, turn), pieces)
+        for _ in times:
+            what(file(rank), pieces)
 
     write_s = together(count, lambda rank: each(rank, write))
     read_s = together(count, lambda rank: each((rank + 1) % count, read)) if reads else 0.0

@@ -10,16 +10,9 @@ from typing import Any
 
 from experiments import frame, placed
 from experiments.dca_single import figure
+from experiments.dca_single.kernels import job_of
 
 HERE = Path(__file__).parent
-KINDS = {"sequential": "own"}  # as writers.py calls them
-
-
-def job_of(kernel: str, processes: int, bytes_together: int) -> placed.Job:
-    """A kernel with a file each, or a shared one, of which the default layout is the file system's."""
-    name = f"{kernel}-{processes}"
-    kind = KINDS.get(kernel, kernel)
-    return placed.Job(name, processes, 0, bytes_together // processes, kind, reads=False)
 
 
 def tuned_by(policy: str) -> tuple[str, ...]:

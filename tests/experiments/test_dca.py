@@ -50,3 +50,12 @@ def test_a_recurring_kernel_finds_more_targets(experiment: Experiment) -> None:
     assert found["default"] == pytest.approx(1, abs=0.3)
     assert found["tapp"] < 1.5
     assert found["gauss"] > 1.6
+
+
+@pytest.mark.root
+def test_free_targets_are_found_beside_another_writer(experiment: Experiment) -> None:
+    """Two stripes on targets that nobody writes to: twice what one target alone gives, and no less than by luck."""
+    words = ('kernels=["vpic"]', "beside=[2]", "rounds=2")
+    found = experiment("dca_together", *words)["kernels"]["vpic"]["2"]
+    assert found["placed"] > 1.4 * found["default"]
+    assert found["placed"] > 0.9 * found["striped"]
