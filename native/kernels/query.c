@@ -56,19 +56,29 @@ static bool perm_matches(const struct penstock_test *t, uint32_t mode) {
   return t->a == 0 ? have == bits : t->a == 1 ? (have & bits) == bits : bits == 0 || (have & bits) != 0;
 }
 
-/* An empty file, or a folder that was listed and has no names. */
+static enum penstock_walk stop_at_child(void *state, const struct penstock_visit *it) {
+  if (it->depth == 0)
+    return PENSTOCK_WALK_ON;
+  *(bool *)state = true;
+  return PENSTOCK_WALK_STOP;
+}
+
+static void unreadable(void *state, int err, const char *path, size_t size) {
+  (void)err;
+  (void)path;
+  (void)size;
+  *(bool *)state = true; /* what cannot be read is not called empty */
+}
+
+/* An empty file, or a folder that was listed and has no names: those that are gone count in no segment. */
 static bool is_empty(const struct penstock_view *v, const struct penstock_visit *it) {
   const struct penstock_folder *f = it->folder;
   if (S_ISREG(it->entry->mode))
     return it->entry->size == 0;
   if (!f || !(f->flags & PENSTOCK_COMPLETE))
     return false;
-  for (unsigned i = 0; i < f->segments; i++) {
-    struct penstock_row row;
-    if (f->row[i] != PENSTOCK_NO_ROW && (penstock_index_row(v->segment[i], f->row[i], &row) < 0 || row.children > 0))
-      return false;
-  }
-  return true;
+  bool any = false;
+  return penstock_view_walk(v, it->path, it->path_size, 1, stop_at_child, unreadable, &any) == 0 && !any;
 }
 
 static bool component_matches(const struct penstock_test *t, const struct penstock_component *c) {
@@ -148,16 +158,32 @@ struct asked {
   size_t path_size;
 };
 
+/* Where the walk begins its name is the one it was given there: "." and "..", and no slash at the end. */
+static bool start_matches(const struct penstock_test *t, const struct asked *a) {
+  char name[TEXT_BYTES];
+  size_t size = a->path_size;
+  while (size > 1 && a->path[size - 1] == '/')
+    size--;
+  const char *slash = memrchr(a->path, '/', size);
+  const char *from = slash && size > 1 ? slash + 1 : a->path;
+  size -= (size_t)(from - a->path);
+  if (size >= sizeof name)
+    return false;
+  memcpy(name, from, size);
+  name[size] = 0;
+  return matches(t, name);
+}
+
 static bool holds(struct asked *a, size_t number) {
   const struct penstock_test *t = &a->q->test[number];
   const struct penstock_entry *e = a->it->entry;
   switch (t->kind) {
   case PENSTOCK_TEST_TRUE: return true;
-  case PENSTOCK_TEST_AND: return holds(a, t->a) && holds(a, t->b);
-  case PENSTOCK_TEST_OR: return holds(a, t->a) || holds(a, t->b);
-  case PENSTOCK_TEST_COMMA: return holds(a, t->a), holds(a, t->b);
+  case PENSTOCK_TEST_AND: return holds(a, t->a) && !a->q->quit && holds(a, t->b);
+  case PENSTOCK_TEST_OR: return holds(a, t->a) || (!a->q->quit && holds(a, t->b));
+  case PENSTOCK_TEST_COMMA: return holds(a, t->a), !a->q->quit && holds(a, t->b);
   case PENSTOCK_TEST_NOT: return !holds(a, t->a);
-  case PENSTOCK_TEST_NAME: return matches(t, a->it->path_size ? a->it->path + a->it->name_at : strrchr(a->path, '/') ? strrchr(a->path, '/') + 1 : a->path);
+  case PENSTOCK_TEST_NAME: return a->it->depth ? matches(t, a->it->path + a->it->name_at) : start_matches(t, a);
   case PENSTOCK_TEST_PATH: return matches(t, a->path);
   case PENSTOCK_TEST_TARGET: return target_matches(t, a->it);
   case PENSTOCK_TEST_TYPE: return t->low >> (e->mode >> 12 & 15) & 1;

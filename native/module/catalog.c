@@ -112,5 +112,6 @@ PyMethodDef penstock_module_catalog[] = {
   {"segment_open", segment_open, METH_VARARGS, "segment_open(fd, resident_bytes): a segment; the descriptor stays yours."},
   {"segment_info", segment_info, METH_O, "segment_info(segment): its header's figures."},
   {"segment_verify", segment_verify, METH_O, "segment_verify(segment): places of damaged blocks."},
+  {"seen_new", penstock_module_seen_new, METH_NOARGS, "seen_new(): an empty set of what du saw."},
   {NULL, NULL, 0, NULL},
 };

@@ -40,6 +40,7 @@ PyObject *penstock_module_part(const struct penstock_index *in, const struct pen
 /* Methods of View. */
 PyObject *penstock_module_view_find(PyObject *self, PyObject *args);
 PyObject *penstock_module_view_du(PyObject *self, PyObject *args);
+PyObject *penstock_module_seen_new(PyObject *self, PyObject *nothing);
 PyObject *penstock_module_view_columns(PyObject *self, PyObject *args);
 
 /* The types; -1: an exception stands. */

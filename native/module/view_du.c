@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* du for Python: sums of folders, each with all below it; inodes with several names count once. */
+/* du for Python: sums of folders, each with all below it; inodes with several names count once.  Where several places are
+   summed up, what was counted at one does not count at another: they share a set of what was seen. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,43 +14,78 @@ struct sum {
   uint64_t blocks, bytes, entries;
 };
 
+struct inode {
+  uint64_t ino;
+  uint32_t generation;
+  bool taken;
+};
+
+/* A set of inodes. */
+struct seen {
+  struct inode *slot;
+  size_t count, slots;
+};
+
+static const char SEEN[] = "penstock.seen";
+
 struct summing {
   PyObject *list, *damaged;
   struct sum *sum;
   size_t sums, room;
   char *path;
   size_t path_room;
-  uint64_t *seen; /* inodes with several links: a set */
-  size_t seen_count, seen_slots;
+  struct seen *seen;
   unsigned depth_max;
-  bool all, count_links, failed;
+  bool all, count_links, every; /* every: names that cannot come twice in one walk are looked for too */
+  bool failed;
 };
 
-static bool is_new_inode(struct summing *s, const struct penstock_entry *e) {
-  if (2 * s->seen_count >= s->seen_slots) {
-    size_t slots = s->seen_slots ? s->seen_slots * 2 : 1024;
-    uint64_t *more = calloc(slots, sizeof *more);
-    if (!more)
-      return s->failed = true;
-    for (size_t i = 0; i < s->seen_slots; i++)
-      if (s->seen[i]) {
-        size_t k = s->seen[i] * PENSTOCK_SEEN_MIX & (slots - 1);
-        while (more[k])
-          k = (k + 1) & (slots - 1);
-        more[k] = s->seen[i];
-      }
-    free(s->seen);
-    s->seen = more;
-    s->seen_slots = slots;
-  }
-  uint64_t key = (e->ino ^ (uint64_t)e->generation << 40) | 1;
-  size_t k = key * PENSTOCK_SEEN_MIX & (s->seen_slots - 1);
-  for (; s->seen[k]; k = (k + 1) & (s->seen_slots - 1))
-    if (s->seen[k] == key)
-      return false;
-  s->seen[k] = key;
-  s->seen_count++;
+static struct inode *place_of(const struct seen *s, uint64_t ino, uint32_t generation) {
+  size_t k = (ino ^ (uint64_t)generation << 32) * PENSTOCK_SEEN_MIX >> 16 & (s->slots - 1);
+  while (s->slot[k].taken && !(s->slot[k].ino == ino && s->slot[k].generation == generation))
+    k = (k + 1) & (s->slots - 1);
+  return &s->slot[k];
+}
+
+static bool more_slots(struct seen *s) {
+  struct seen more = {.slots = s->slots ? s->slots * 2 : 1024, .count = s->count};
+  if (!(more.slot = calloc(more.slots, sizeof *more.slot)))
+    return false;
+  for (size_t i = 0; i < s->slots; i++)
+    if (s->slot[i].taken)
+      *place_of(&more, s->slot[i].ino, s->slot[i].generation) = s->slot[i];
+  free(s->slot);
+  *s = more;
   return true;
+}
+
+static bool is_new_inode(struct summing *s, const struct penstock_entry *e) {
+  if (2 * s->seen->count >= s->seen->slots && !more_slots(s->seen)) {
+    PyErr_NoMemory();
+    return s->failed = true;
+  }
+  struct inode *at = place_of(s->seen, e->ino, e->generation);
+  if (at->taken)
+    return false;
+  *at = (struct inode){e->ino, e->generation, true};
+  s->seen->count++;
+  return true;
+}
+
+static void seen_free(PyObject *capsule) {
+  struct seen *s = PyCapsule_GetPointer(capsule, SEEN);
+  free(s->slot);
+  PyMem_Free(s);
+}
+
+PyObject *penstock_module_seen_new(PyObject *self, PyObject *nothing) {
+  (void)self;
+  (void)nothing;
+  struct seen *s = PyMem_Calloc(1, sizeof *s);
+  PyObject *o = s ? PyCapsule_New(s, SEEN, seen_free) : PyErr_NoMemory();
+  if (!o)
+    PyMem_Free(s);
+  return o;
 }
 
 static void emit(struct summing *s, const struct sum *sum) {
@@ -103,8 +139,8 @@ static enum penstock_walk sum_one(void *state, const struct penstock_visit *it) 
   }
   bool folder = it->folder != NULL;
   struct sum own = {.depth = it->depth, .path_size = it->path_size, .blocks = e->blocks, .bytes = e->size, .entries = 1};
-  if (!folder && e->nlink > 1 && !s->count_links && !is_new_inode(s, e))
-    return PENSTOCK_WALK_ON;
+  if ((s->every || (!folder && e->nlink > 1)) && !s->count_links && !is_new_inode(s, e))
+    return PENSTOCK_WALK_PAST;
   if (folder || s->sums == 0 || (s->all && it->depth <= s->depth_max)) {
     memcpy(s->path, it->path, it->path_size);
     s->sum[s->sums++] = own;
@@ -124,15 +160,19 @@ static void sum_bad(void *state, int err, const char *path, size_t size) {
   Py_XDECREF(row);
 }
 
-/* du(start, depth_max, all, count_links): (rows (depth, path, blocks, bytes, entries), damaged). */
+/* du(start, depth_max, all, count_links, seen): (rows (depth, path, blocks, bytes, entries), damaged). */
 PyObject *penstock_module_view_du(PyObject *self, PyObject *args) {
-  PyObject *start, *keep;
+  PyObject *start, *keep, *seen = Py_None;
   char *room;
   int all, count_links;
   Py_ssize_t size;
   const View *view = (View *)self;
-  struct summing s = {0};
-  if (!PyArg_ParseTuple(args, "OIpp", &start, &s.depth_max, &all, &count_links))
+  struct seen own = {0};
+  struct summing s = {.seen = &own};
+  if (!PyArg_ParseTuple(args, "OIpp|O", &start, &s.depth_max, &all, &count_links, &seen))
+    return NULL;
+  s.every = seen != Py_None;
+  if (s.every && !(s.seen = PyCapsule_GetPointer(seen, SEEN)))
     return NULL;
   s.all = all;
   s.count_links = count_links;
@@ -145,7 +185,7 @@ PyObject *penstock_module_view_du(PyObject *self, PyObject *args) {
   penstock_module_done_with(keep, room);
   free(s.sum);
   free(s.path);
-  free(s.seen);
+  free(own.slot);
   PyObject *ret = NULL;
   if (p && err < 0)
     penstock_module_os_error(-err, start);

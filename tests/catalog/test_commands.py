@@ -85,6 +85,34 @@ def test_find_says_what_find_says(tree: Path, catalog: Path, expression: list[st
     assert sorted(said) == ran("find", tree, *expression)
 
 
+# (where, words): names of starts, and ends that come early; the order of names does not show in these
+STARTS = [
+    ("a", [".", "-name", "."]),
+    ("a", [".", "-maxdepth", "0", "-name", "a"]),
+    ("a", ["./b/", "-name", "b"]),
+    ("a", ["b//", "-maxdepth", "0", "-name", "b*"]),
+    ("a", ["../a", "-name", "a"]),
+    ("a", ["..", "-maxdepth", "0", "-name", ".."]),
+    (".", ["a/b", "-name", "b"]),
+    (".", ["a", "ab", "-maxdepth", "0", "-print", "-quit"]),
+    (".", ["a", "ab", "-maxdepth", "0", "-quit"]),
+    (".", ["a", "-maxdepth", "0", "-quit", "-print"]),
+    (".", ["a", "-maxdepth", "0", "!", "-quit", "-o", "-print"]),
+    (".", ["a", "-maxdepth", "0", "-quit", ",", "-print"]),
+    (".", ["a", "ab", "-maxdepth", "0", "-name", "ab", "-quit", "-o", "-print"]),
+]
+
+
+@pytest.mark.parametrize(("where", "words"), STARTS, ids=str)
+def test_find_begins_and_ends_where_find_does(
+    tree: Path, catalog: Path, where: str, words: list[str]
+) -> None:
+    done = subprocess.run(
+        ["find", *words], cwd=tree / where, check=True, capture_output=True, text=True, timeout=60
+    )
+    assert penstock("find", catalog, *words, cwd=tree / where).stdout == done.stdout
+
+
 def test_find_of_relative_paths_and_several(tree: Path, catalog: Path) -> None:
     said = penstock("find", catalog, "a", "./ab", "-name", "file7", cwd=tree).stdout.split()
     assert said == ["a/b/c/file7", "a/b/file7", "a/file7", "./ab/file7"]
@@ -127,6 +155,32 @@ def test_du_says_what_du_says(tree: Path, catalog: Path, options: list[str]) -> 
     assert sorted(said.replace("\\x0a", "\n").replace("\\xff\\xfe", "\udcff\udcfe").split("\n")) == ran(
         "du", *options, tree
     )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["a", "a"], ["a/b", "a"], ["a", "a/b"], ["-l", "a", "a/b"], ["a/file3", "hard"], ["-s", ".", "a"]],
+    ids=" ".join,
+)
+def test_du_of_several_counts_once_what_du_counts_once(tree: Path, catalog: Path, words: list[str]) -> None:
+    real = subprocess.run(
+        ["du", "-c", *words], cwd=tree, check=True, capture_output=True, text=True, timeout=60
+    )
+    said = penstock("du", catalog, "-c", *words, cwd=tree).stdout
+    assert sorted(said.split("\n")) == sorted(real.stdout.split("\n"))
+
+
+def test_du_tells_neighbours_apart(fast: Path) -> None:
+    """Files with several names whose inode numbers follow one another."""
+    tree, catalog = fast / "linked", fast / "linked.cat"
+    tree.mkdir()
+    for i in range(20):
+        (tree / f"f{i}").write_bytes(b"x" * 5000)
+        (tree / f"g{i}").hardlink_to(tree / f"f{i}")
+    numbers = {(tree / f"f{i}").stat().st_ino for i in range(20)}
+    assert any(number + 1 in numbers for number in numbers if number % 2 == 0), numbers
+    penstock("build", tree, "-o", catalog, "-q")
+    assert penstock("du", catalog, "-s", tree).stdout.split("\n")[0] in ran("du", "-s", tree)
 
 
 def test_ls(tree: Path, catalog: Path) -> None:

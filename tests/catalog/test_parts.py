@@ -2,6 +2,7 @@
 """Catalogs of many segments: long builds that were killed, many writers at once, and what a build leaves alone."""
 
 import os
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -174,3 +175,24 @@ def test_tasks_deal_out_each_folder_once(wide: Path, fast: Path) -> None:
         built = build(wide, fast / "set.cat", executor=pool, workers=2)
     assert built.outcome.folders == FOLDERS
     is_as(fast / "set.cat", wide)
+
+
+def test_a_folder_whose_names_are_gone_is_empty(wide: Path, fast: Path) -> None:
+    """A newer segment says of each name that it is gone; an older one has them."""
+    from penstock.catalog.capture import _TOMBSTONE
+
+    build(wide, fast / "set.cat")
+    batch = _native.batch_new()
+    for name in sorted(os.listdir(wide / "d3")):  # noqa: PTH208 - names
+        (wide / "d3" / name).unlink()
+        _native.batch_add(batch, os.fsencode(name), _TOMBSTONE, None, None, None)
+    _native.batch_close(batch, b"d3", 0, 1)
+    (wide / "d4" / "f1").unlink()
+    _native.batch_add(batch, b"f1", _TOMBSTONE, None, None, None)
+    _native.batch_close(batch, b"d4", 0, 1)
+    sums.prepend(fast / "set.cat", store.put(fast / "set.cat", [batch]))
+    assert len(Catalog.open(fast / "set.cat").manifest.parts) == 2
+    real = subprocess.run(
+        ["find", wide, "-empty", "-type", "d"], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert penstock("find", fast / "set.cat", "-empty", "-type", "d").stdout == real.stdout

@@ -54,6 +54,8 @@ class Kind(IntEnum):
     QUIT = 28
 
 
+QUITTING = 999
+"""The number of the CALL that says: no further start."""
 LEAST, MOST = -(2**63), 2**63 - 1
 ALL_DEPTHS = 2**32 - 1
 _TYPES = {
@@ -138,7 +140,7 @@ _NUMBERS = {
 }
 _DAYS = {"-mtime": Kind.MTIME, "-ctime": Kind.CTIME, "-atime": Kind.ATIME}
 _MINUTES = {"-mmin": Kind.MTIME, "-cmin": Kind.CTIME, "-amin": Kind.ATIME}
-_BARE = {"-empty": Kind.EMPTY, "-prune": Kind.PRUNE, "-quit": Kind.QUIT, "-true": Kind.TRUE}
+_BARE = {"-empty": Kind.EMPTY, "-prune": Kind.PRUNE, "-true": Kind.TRUE}
 
 
 def is_expression(word: str) -> bool:
@@ -223,6 +225,8 @@ class _Parser:
             return self.add(_BARE[word])
         if word == "-false":
             return self.add(Kind.NOT, self.add(Kind.TRUE))
+        if word == "-quit":
+            return self.add(Kind.AND, self.add(Kind.CALL, QUITTING), self.add(Kind.QUIT))
         if word in ("-print", "-print0"):
             self.acts = True
             return self.add(Kind.PRINT, 0 if word == "-print0" else 10)

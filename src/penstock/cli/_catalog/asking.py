@@ -338,9 +338,14 @@ def find_(args: argparse.Namespace) -> int:
             for t in tests
         ]
 
+    quitting = False
+
     def act(which: int, row: Any, target: bytes | None, rest: bytes, depth: int) -> bool:
+        nonlocal quitting
         path, entry = row[0], row[1]
-        if which >= 1000:
+        if which == find.QUITTING:
+            quitting = True
+        elif which >= 1000:
             _line(row_json(path, entry)) if args.json else print(visible(path))
         elif query.actions[which].name == "ls":
             print(
@@ -365,6 +370,8 @@ def find_(args: argparse.Namespace) -> int:
         except OSError as error:
             _common.note(missing(error, word))
             status = 1
+        if quitting:
+            break
     sys.stdout.flush()
     return status or status_of(catalog, damaged)
 
@@ -373,10 +380,12 @@ def find_(args: argparse.Namespace) -> int:
 
 
 def du_(args: argparse.Namespace) -> int:
+    from penstock import _native
     from penstock.base.text import visible
     from penstock.base.units import show_size
 
     catalog, status, total = opened(args), 0, 0
+    seen = _native.seen_new() if len(args.paths) > 1 else None
     depth = 0 if args.summarize else 2**32 - 1 if args.max_depth is None else args.max_depth
     apparent = args.bytes or args.apparent_size
     damaged: list[tuple[bytes, int]] = []
@@ -392,7 +401,7 @@ def du_(args: argparse.Namespace) -> int:
     for word in args.paths or [catalog.root]:
         start = start_of(catalog, word)
         try:
-            rows, bad = catalog.view.du(start, depth, args.all, args.count_links)
+            rows, bad = catalog.view.du(start, depth, args.all, args.count_links, seen)
             skip = len(inside(catalog, start))
         except OSError as error:
             _common.note(missing(error, word))
