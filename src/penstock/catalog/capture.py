@@ -91,8 +91,6 @@ class Follower:
         self.folder, self.root = folder, root
         self.watch = Watch()
         self.overlay = Overlay()
-        self.touched: set[bytes] = set()  # folders whose own entries changed
-        self.to_scan: set[bytes] = set()
         self.looked = 0
         self.astray = False
         self.base = _opened(folder, root)
@@ -109,6 +107,9 @@ class Follower:
             return None
         rel = path[len(top) + 1 :]
         return None if rel == self.own or rel.startswith(self.own + b"/") else rel
+
+    def _below_root(self, paths: set[bytes]) -> list[bytes]:
+        return sorted(rel for path in paths if (rel := self.below_root(path)) is not None)
 
     def whole(self, rel: bytes) -> bytes:
         return self.root.rstrip(b"/") + b"/" + rel if rel else self.root
@@ -155,10 +156,15 @@ class Follower:
             self._look_at_links(rel, was)
         if now is None:
             if was is not None:
-                self.overlay.forget_below(rel)
+                self._forget(rel, was)
                 self.overlay.found[rel] = None
             return
         self._take(rel, now, was)
+
+    def _forget(self, rel: bytes, was: Found) -> None:
+        """It is not what it was, nor is what was below it."""
+        if stat.S_ISDIR(was.entry.st_mode):
+            self.overlay.forget_below(rel)
 
     def _take(self, rel: bytes, now: Found, was: Found | None) -> None:
         is_folder = stat.S_ISDIR(now.entry.st_mode)
@@ -168,10 +174,13 @@ class Follower:
         )
         if rel and not same:
             if was is not None:
-                self.overlay.forget_below(rel)
+                self._forget(rel, was)
             if is_folder:
                 self.overlay.hidden.add(rel)
-                (self.overlay.complete if self.whole(rel) in self.watch.made else self.to_scan).add(rel)
+                if self.whole(rel) in self.watch.made:
+                    self.overlay.complete.add(rel)
+                else:
+                    self.watch.whole.add(self.whole(rel))
         self.overlay.found[rel] = now
 
     def _look_at_links(self, rel: bytes, was: Found) -> None:
@@ -201,14 +210,13 @@ class Follower:
     # ---- moves ----
 
     def move(self, move: Move) -> None:
-        """What is known of a folder goes with it; whether it is still there, looking at both names will tell."""
+        """What is known of a folder goes with it; whether it is still there, looking at both names will tell.
+
+        Names that wait to be looked at the Watch has moved already.
+        """
         old, new = self.below_root(move.old), self.below_root(move.new)
         if not old or not new:
             return
-        for waiting in (self.touched, self.to_scan):
-            below = {p for p in waiting if p == old or p.startswith(old + b"/")}
-            waiting -= below
-            waiting |= {new + p[len(old) :] for p in below}
         was = self.known(old)
         if was is None or not stat.S_ISDIR(was.entry.st_mode):
             return
@@ -249,13 +257,9 @@ class Follower:
         taken = self.watch.take()
         for each in taken.moves:
             self.move(each)
-        for path in taken.unsure:
-            if rel := self.below_root(path):
-                self.to_scan.add(rel)
         for path in taken.look:
             if (rel := self.below_root(path)) is not None:
                 self.look(rel)
-        self.touched |= {rel for path in taken.folders if (rel := self.below_root(path)) is not None}
         self._note_astray(taken.closed)
 
     def _note_astray(self, closed: set[bytes]) -> None:
@@ -277,8 +281,7 @@ class Follower:
             rel = self.below_root(path)
             if rel and self.known(rel) is None:
                 self.look(rel)
-        touched, self.touched = self.touched, set()
-        for rel in sorted(touched):
+        for rel in self._below_root(self.watch.folders.take()):
             self.look(rel)
         if self.overlay.found or self.overlay.complete:
             self._write()
@@ -317,10 +320,11 @@ class Follower:
 
     def _scan(self) -> None:
         """Folders that came from elsewhere, with all that is in them."""
-        paths = sorted(
-            p for p in self.to_scan if (found := self.known(p)) and stat.S_ISDIR(found.entry.st_mode)
-        )
-        self.to_scan.clear()
+        paths = [
+            p
+            for p in self._below_root(self.watch.whole.take())
+            if (found := self.known(p)) and stat.S_ISDIR(found.entry.st_mode)
+        ]
         if not paths:
             return
         scan = Scan(self.root, self.folder, self.options(), Limits())
@@ -342,7 +346,7 @@ class Follower:
         for path in dropped:
             rel = self.below_root(path)
             if rel is not None:
-                self.to_scan.add(rel)
+                self.watch.whole.add(path)
                 self.look(rel)
         self.flush()
         if holes or all_lost:

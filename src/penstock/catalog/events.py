@@ -8,6 +8,7 @@ Invariants:
 2. What is in `look` can be looked at now.  What is open for writing, or mapped, may still change without a further
    event: at the end all of that is to be looked at too.
 3. Nothing is read here: what is on the file system decides, not what an event said.
+4. Every name that waits, for whatever, waits here, and follows the moves that come meanwhile.
 """
 
 from collections import Counter
@@ -46,14 +47,12 @@ class Move(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What came since the last time: the moves, in order; names to be looked at, a folder before what is in it; folders
-    whose own times changed; files that were written; names below which anything may have changed."""
+    """What came since the last time: the moves, in order; names to be looked at, a folder before what is in it; files
+    that were written."""
 
     moves: list[Move]
     look: list[bytes]
-    folders: set[bytes]
     closed: set[bytes]
-    unsure: set[bytes]
 
 
 def parent(path: bytes) -> bytes:
@@ -101,12 +100,10 @@ class Watch:
     open: Counter[bytes] = field(default_factory=Counter)
     mapped: set[bytes] = field(default_factory=set)
     look: Names = field(default_factory=Names)
-    folders: Names = field(default_factory=Names)  # in which names came or went
+    folders: Names = field(default_factory=Names)  # whose own times changed: names came or went
+    whole: Names = field(default_factory=Names)  # to be read whole: anything may have changed below
     closed: Names = field(default_factory=Names)  # files that were written
     moves: list[Move] = field(default_factory=list)  # names that were renamed, in order
-    unsure: set[bytes] = field(
-        default_factory=set
-    )  # names that may have been, by a process that was killed at it
     made: set[bytes] = field(default_factory=set)  # names that were not there before: by mkdir and the like
 
     def feed(self, event: Event) -> None:
@@ -131,9 +128,9 @@ class Watch:
         if began is None:
             return
         if done is None and began.what == What.RENAME:
-            self.unsure |= {began.path, began.path2}
-            self._see_name(began.path)
-            self._see_name(began.path2)
+            for path in (began.path, began.path2):  # by a process that was killed at it
+                self.whole.add(path)
+                self._see_name(path)
         else:
             self._settle(done if done is not None and done.path else began)
         for path in self.moved_on.pop(key, ()):
@@ -174,7 +171,7 @@ class Watch:
 
     def _rename(self, move: Move) -> None:
         """What is known under the old name goes on under the new one; both names are to be looked at."""
-        for names in (self.look, self.folders, self.closed):
+        for names in (self.look, self.folders, self.whole, self.closed):
             names.move(move)
         for key, event in self.doing.items():  # which may have come before the move, or come after it
             if is_below(event.path, move.old):
@@ -193,8 +190,7 @@ class Watch:
 
     def take(self) -> Taken:
         moves, self.moves = self.moves, []
-        unsure, self.unsure = self.unsure, set()
-        return Taken(moves, sorted(self.look.take()), self.folders.take(), self.closed.take(), unsure)
+        return Taken(moves, sorted(self.look.take()), self.closed.take())
 
     def finish(self) -> None:
         """Nothing comes any more: all that was begun counts as done."""
