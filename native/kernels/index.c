@@ -15,10 +15,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "kernels/index_format.h"
 
-enum { EMPTY, FILLING, READY };
+enum { EMPTY, FILLING, READY }; /* READY alone has its bit */
 enum { BLOCK = PENSTOCK_BLOCK_BYTES, SPAN = 2 * BLOCK };
 /* Spans read at once are no longer than this, so that they lie in two blocks. */
 enum { SPAN_MAX = BLOCK };
@@ -131,7 +134,7 @@ static inline bool is_kept(const struct penstock_index *ix, uint64_t block) { re
 
 /* Are the bytes from `at` to `end`, of two blocks at the most, in kept memory? */
 static inline bool is_here(const struct penstock_index *ix, uint64_t at, uint64_t end) {
-  return is_kept(ix, at / BLOCK) && is_kept(ix, (end - 1) / BLOCK);
+  return !ix->state || state_of(ix, at / BLOCK) & state_of(ix, (end - 1) / BLOCK) & READY; /* one branch for both */
 }
 
 /* A span whose blocks are not all in kept memory: bring them there, or into `room`.  Not inlined: a look-up's usual path is
@@ -373,22 +376,25 @@ static inline int is_path_here(const struct penstock_index *ix, uint64_t at, con
   return ((const struct penstock_raw_row *)(ix->base + row_at))->path_hash == w->folder;
 }
 
-/* The highest bit of each byte that is zero; now and then also of one above such a byte. */
-static inline uint64_t zero_bytes(uint64_t v) {
-  return (v - UINT64_C(0x0101010101010101)) & ~v & UINT64_C(0x8080808080808080);
+/* Which bytes of a bucket's last quarter, tags and what comes after them, are this one: the lowest bits, a byte each. */
+_Static_assert(offsetof(struct penstock_raw_bucket, tag) == 48 && PENSTOCK_BUCKET_PLACES == 12, "tags begin the last quarter");
+#ifdef __SSE2__
+static inline unsigned matching(const uint8_t *quarter, uint8_t tag) {
+  return (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)quarter), _mm_set1_epi8((char)tag)));
 }
+#else
+static inline unsigned matching(const uint8_t *quarter, uint8_t tag) {
+  unsigned found = 0;
+  for (unsigned i = 0; i < PENSTOCK_BUCKET_PLACES; i++)
+    found |= (unsigned)(quarter[i] == tag) << i;
+  return found;
+}
+#endif
 
-/* The highest bits of eight bytes as one byte. */
-static inline unsigned gathered(uint64_t v) { return (unsigned)((v >> 7) * UINT64_C(0x0102040810204080) >> 56); }
-
-/* Which places of a bucket may have this tag: a bit each. */
+/* The places of a bucket that have this tag: a bit each. */
 static inline unsigned tagged(const struct penstock_raw_bucket *b, uint8_t tag) {
-  uint64_t all = tag * UINT64_C(0x0101010101010101), first, last;
-  _Static_assert(PENSTOCK_BUCKET_PLACES == 12, "two words hold the tags, the second from the fifth on");
-  memcpy(&first, b->tag, 8);
-  memcpy(&last, b->tag + 4, 8);
   unsigned used = b->count < PENSTOCK_BUCKET_PLACES ? b->count : PENSTOCK_BUCKET_PLACES;
-  return (gathered(zero_bytes(first ^ all)) | gathered(zero_bytes(last ^ all)) << 4) & ((1u << used) - 1);
+  return matching(b->tag, tag) & ((1u << used) - 1);
 }
 
 static inline int64_t find_in(const struct penstock_index *ix, uint64_t number, uint64_t hash, const struct wanted *w, bool *more,

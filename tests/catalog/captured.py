@@ -130,9 +130,10 @@ def descendants(pid: int) -> list[int]:
     found, todo = [], [pid]
     while todo:
         children: list[int] = []
-        for task in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
-            with contextlib.suppress(OSError):
-                children += map(int, task.read_text().split())
+        with contextlib.suppress(OSError):  # it ends meanwhile
+            for task in list(Path(f"/proc/{todo.pop()}/task").iterdir()):
+                with contextlib.suppress(OSError):
+                    children += map(int, (task / "children").read_text().split())
         found += children
         todo += children
     return found
