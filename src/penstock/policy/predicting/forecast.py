@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from penstock.policy.placing.contract import DIGITS, Expected, Floats, Ints, Match
+from penstock.policy.placing.contract import DIGITS, MARKS, Expected, Floats, Ints, Match
 from penstock.policy.predicting import names as naming
 from penstock.policy.predicting.contract import (
     Coming,
@@ -88,7 +88,7 @@ class Forecast:
         for row, name in enumerate(asked):
             found = index.find(name)
             if found is None:
-                answers[row] = self._stranger(name)
+                answers[row] = self._stranger(name, ranks)
             else:
                 by_template.setdefault(found[0], []).append((row, found[1]))
         for number, rows in by_template.items():
@@ -101,16 +101,15 @@ class Forecast:
     def size(self, name: bytes, ranks: int = 0) -> Size:
         return self.sizes([name], ranks)[0]
 
-    def _stranger(self, name: bytes) -> Size:
+    def _stranger(self, name: bytes, ranks: int) -> Size:
         """A name without a template: that of its last part in other folders, else the middle of all."""
         base = b"/" + name.rpartition(b"/")[2]
-        ending = naming.separators(base)
         for k in self.known:
-            last = b"/" + k.files[-1].name.rpartition(b"/")[2]
-            if naming.separators(last) == ending and naming.shape_of(last) == naming.shape_of(base):
-                return Size(
-                    k.model.middle, max(k.model.error, 0.3), "like files of that name in other folders"
-                )
+            own = _last_part(k.template).values(base)
+            if own is not None:
+                values = (*k.values[-1][: len(k.kinds) - len(own)], *own)
+                guess, error = k.predict([values], ranks)
+                return Size(guess[0], max(error[0], 0.3), "like files of that name in other folders")
         if not self.known:
             return Size(0.0, 1.0, "unknown")
         return Size(self.middle, 1.0, "unknown: the middle of all files")
@@ -140,6 +139,15 @@ def learn(runs: Sequence[RunFiles]) -> Forecast:
         float(np.median(last)),
         frozenset(f.name for number, _, f in rows if number == len(runs) - 1),
     )
+
+
+def _last_part(template: naming.Template) -> naming.Template:
+    """Of a path's template that of its last part, with the slash."""
+    pieces = template.pieces
+    at = max((i for i, p in enumerate(pieces) if p not in MARKS and b"/" in p), default=-1)
+    if at < 0:
+        return template
+    return naming.template_of((b"/" + pieces[at].rpartition(b"/")[2], *pieces[at + 1 :]))
 
 
 def _bounded(files: Sequence[Seen]) -> Sequence[Seen]:
@@ -200,7 +208,8 @@ def _table(
     numbered = np.empty(shape, dtype=np.int64)
     ordinals = np.empty(shape)
     for m in marks:
-        numbers = {value: naming.ordinal(value) for value in set(columns[m])}
+        base = naming.base_of(codes[m])
+        numbers = {value: naming.ordinal(value, base) for value in set(columns[m])}
         numbered[:, m] = [codes[m].get(value, -1) for value in columns[m]]
         ordinals[:, m] = [numbers[value] for value in columns[m]]
     return Table(
@@ -334,13 +343,27 @@ def _other_ranks(
 
 
 def learn_anew(runs: Sequence[RunFiles]) -> Forecast:
-    """Learn; and where a run was mostly unexpected by what those before it taught, forget those before it."""
+    """Learn; and where a run was mostly unexpected by what those before it taught, and has little in common with them,
+    forget those before it."""
     kept: list[RunFiles] = []
     for run in runs:
-        if kept and surprise(learn(kept), run.files).learn:
+        if kept and surprise(learn(kept), run.files).learn and not _related(kept, run):
             kept = []
         kept.append(run)
     return learn(kept)
+
+
+def _related(before: Sequence[RunFiles], run: RunFiles) -> bool:
+    """Do most names of a run share templates with earlier ones, once both are compared?"""
+    rows = [(number, f.name) for number, r in enumerate((*before, run)) for f in _bounded(r.files)]
+    groups = naming.group([name for _, name in rows], [number for number, _ in rows])
+    last = len(before)
+    common = mine = 0
+    for g in groups:
+        own = sum(rows[i][0] == last for i in g.rows)
+        mine += own
+        common += own if own < len(g.rows) else 0
+    return common > LEARN_FROM * mine
 
 
 def surprise(forecast: Forecast, files: Sequence[Seen]) -> Surprise:

@@ -15,7 +15,7 @@ Invariants:
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -196,20 +196,30 @@ def _look_like_kinds(counts: Counter[bytes], column: list[bytes]) -> bool:
     return not hashes
 
 
-def ordinal(value: bytes) -> float:
-    """A word as a number: decimal, else its letters and digits as digits of base 36."""
-    if value.isdigit():
-        return float(int(value[:18]))
-    return float(int(value[:12], 36))
+def base_of(values: Iterable[bytes]) -> int:
+    """In which base these words count: 10 for numbers, 16 where none has a letter past f, else 36."""
+    letters = b"".join(values).lower().translate(None, b"0123456789")
+    return 10 if not letters else 16 if not letters.translate(None, b"abcdef") else 36
+
+
+def ordinal(value: bytes, base: int = 0) -> float:
+    """A word as a number; its letters and digits are digits of the base, or of the one that it is itself in."""
+    base = base or base_of([value])
+    try:
+        return float(int(value[:18] if base == 10 else value[:12], base))
+    except ValueError:  # a value of another kind than those that the base was found from
+        return float(int(value[:12], 36))
 
 
 def counts_on(values: set[bytes]) -> bool:
-    """Do these words of one length count on: a, b, c; aa, ab, ac; 0a, 0b?"""
-    if len(values) < 3 or len({len(v) for v in values}) != 1:
+    """Do these words count on: a, b, c; aa, ab, ac (of one length); 8, 9, a, b (of any, zeros in front or not)?"""
+    if len(values) < 3:
         return False
+    lowered = {v.lower() for v in values}
     letters = all(v.isalpha() for v in values)
     digits = b"abcdefghijklmnopqrstuvwxyz" if letters else b"0123456789abcdef"
-    lowered = {v.lower() for v in values}
+    if letters and len({len(v) for v in values}) != 1:
+        return False
     if not letters and not all(c in digits for v in lowered for c in v):
         return False
     numbers = np.array(sorted(_in_digits(v, digits) for v in lowered))
