@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The stage `record`, driven directly: what one thread, many threads and a fork do is on the board, once. */
-// uses: stages/record.c stages/slots.c stages/process.c board/create.c board/read.c board/buckets.c board/tickets.c
+// uses: stages/record.c stages/slots.c stages/process.c board/create.c board/read.c board/buckets.c board/tickets.c board/place.c
 #include "stage.h"
 #include <pthread.h>
 

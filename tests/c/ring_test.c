@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The ring: what several writers put arrives, once and whole; what does not fit is noted; the killed hold up nobody. */
-// uses: board/ring.c board/ring_read.c board/create.c board/buckets.c board/tickets.c
+// uses: board/ring.c board/ring_read.c board/create.c board/buckets.c board/tickets.c board/place.c
 // seconds: 120
 #include <errno.h>
 #include <fcntl.h>
