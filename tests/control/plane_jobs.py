@@ -7,11 +7,12 @@ import sys
 import time
 from typing import Any
 
-from launching import PENSTOCK
+from launching import PENSTOCK, until
 from plane import Site
 
 from penstock.base.errors import PenstockError
 from penstock.control import local
+from penstock.runs import limits
 
 # Metadata calls as fast as they go, until told to stop; then how many a second from one second after the start.
 BUSY = """
@@ -85,9 +86,28 @@ def asked(site: Site, node: str, job: str) -> int:
     return int(found["asked_in_all"]) if found else 0
 
 
+def passed(site: Site, node: str, job: str) -> float:
+    """The same of the calls that went on, from the board itself: a busy agent is behind it."""
+    top = site.boards / node if (site.boards / node).exists() else site.boards / "own"
+    boards = [path for path in top.glob(f"*/{job}-*") if (path / "control").exists()]
+    with limits.Hold(max(boards, key=lambda path: path.stat().st_ctime_ns)) as hold:
+        return sum(held.passed for held in hold.observe() if held.name == "all metadata")
+
+
 def rate(site: Site, pairs: list[tuple[str, str]], seconds: float = 2.0) -> float:
     """Calls a second that these (node, job) made, measured now."""
-    began, before = time.monotonic(), [asked(site, *pair) for pair in pairs]
+    began, before = time.monotonic(), [passed(site, *pair) for pair in pairs]
     time.sleep(seconds)
-    after = [asked(site, *pair) for pair in pairs]
+    after = [passed(site, *pair) for pair in pairs]
     return (sum(after) - sum(before)) / (time.monotonic() - began)
+
+
+def held_to(site: Site, pairs: list[tuple[str, str]], low: float, high: float) -> float:
+    """The rate of some two seconds, never above `high`; below `low` they may be while the machine is busy."""
+
+    def one() -> float | None:
+        found = rate(site, pairs)
+        assert found < high
+        return found if found > low else None
+
+    return float(until(one, f"{pairs} have more than {low}/s", 90))
