@@ -29,9 +29,10 @@ static void read_one(struct penstock_limited *ret, const struct penstock_holder 
   row->shadow = b->shadow;
   row->open = b->line[b->gen & 1].open;
   row->rate_milli = milli(b->line[b->gen & 1].rate, row->bytes);
-  row->units = (int64_t)asked.asked > 0 ? asked.asked : 0;
-  row->delayed = bounded(asked.demand.delayed);
-  row->waited_ns = bounded(asked.demand.waited_ns);
+  uint64_t units = asked.asked - (c->name[i][0] ? b->asked_before : 0);
+  row->units = (int64_t)units > 0 ? units : 0;
+  row->delayed = bounded(asked.demand.delayed - (c->name[i][0] ? b->delayed_before : 0));
+  row->waited_ns = bounded(asked.demand.waited_ns - (c->name[i][0] ? b->waited_before_ns : 0));
   row->longest_ns = bounded(asked.longest_ns);
 }
 
@@ -87,7 +88,7 @@ void penstock_limited_since(struct penstock_limited *limited, const struct penst
     struct penstock_limited_bucket row = limited->bucket[i];
     const struct penstock_limited_bucket *then = at_place(before, row.place);
     bool lifted = !row.name[0];
-    if (then)
+    if (then && (lifted || strcmp(row.name, then->name) == 0))
       take_off(&row, then);
     if (!lifted || row.delayed || row.units)
       limited->bucket[kept++] = row;

@@ -4,7 +4,7 @@
    Limits are the board's.  A run that made its board tells them from the beginning; one on the board of a node's agent
    notes what they had cost when it began, and tells the difference: what its job paid on this node meanwhile, also in
    other runs at the same time.  A bucket whose limit was lifted is told without its name, unless it had one at the
-   beginning; one that was given a new limit since goes on under the new name. */
+   beginning; of one whose place a new limit has since, the new one's part alone is told. */
 #pragma once
 #include "board/limits.h"
 #include "launch/harvest.h"
