@@ -549,7 +549,7 @@ static bool is_known(const char *given, const char *path, size_t size) {
 }
 
 /* The name itself changes, not what it may be a link to. */
-static void mark(int dirfd, const char *given, const char *path, size_t size, bool self) {
+static void mark_name(int dirfd, const char *given, const char *path, size_t size, bool self) {
   char real[PATH_ROOM];
   if (is_known(given, path, size)) {
     mark_real(path, size, self);
@@ -583,20 +583,24 @@ static void mark_followed(int dirfd, const char *given) {
 }
 
 __attribute__((noinline)) static void mark_changes(struct penstock_call *call, uint8_t what) {
+  /* In another root or namespace even what lies above the tree may have a name that tells nothing of it; and a handler's
+     own stack may be too small for names. */
+  bool far = penstock_elsewhere() && (what == PENSTOCK_EVENT_RENAME || what == PENSTOCK_EVENT_CHANGE);
+  if (far || penstock_on_signal_stack()) {
+    stand_back();
+    return;
+  }
+  bool opens = what == PENSTOCK_EVENT_OPEN;
+  if (call->given2) {
+    const char *path2 = penstock_path2(call);
+    mark_name(call->dirfd2, call->given2, path2, call->path2_size, true);
+  }
   if (call->fd >= 0 || !*call->given) {
     mark_descriptor(call->fd >= 0 ? call->fd : call->dirfd, true);
     return;
   }
-  /* In another root or namespace even what lies above the tree may have a name that tells nothing of it. */
-  if (penstock_elsewhere() && (what == PENSTOCK_EVENT_RENAME || what == PENSTOCK_EVENT_CHANGE))
-    stand_back();
-  bool opens = what == PENSTOCK_EVENT_OPEN;
   const char *path = penstock_path(call);
-  mark(call->dirfd, call->given, path, call->path_size, !opens);
-  if (call->given2) {
-    path = penstock_path2(call);
-    mark(call->dirfd2, call->given2, path, call->path2_size, true);
-  }
+  mark_name(call->dirfd, call->given, path, call->path_size, !opens);
   if (what == PENSTOCK_EVENT_CHANGE || call->op == PENSTOCK_OP_LINK || (opens && call->open_flags & O_TRUNC))
     mark_followed(call->dirfd, call->given);
 }

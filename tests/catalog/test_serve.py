@@ -228,6 +228,7 @@ CHANGES = {
     "rename by folders": "d = os.open(os.path.dirname(p), os.O_RDONLY); os.chdir(t); os.rename(t + '/../tree/a/file1', 'file7', dst_dir_fd=d)",
     "up from a link": "os.symlink(os.path.dirname(p) + '/c', t + '/deep'); os.unlink(t + '/deep/../file7')",
     "by its descriptor's name": "f = os.open(p, os.O_RDONLY); open(f'/proc/self/fd/{f}', 'a').write('m')",
+    "link by its descriptor's name": "f = os.open(p, os.O_RDONLY); os.link(f'/proc/self/fd/{f}', p + 'z', src_dir_fd=f)",
     "rights by its descriptor's name": "f = os.open(p, os.O_RDONLY); os.chmod(f'/proc/self/fd/{f}', 0o604)",
     "long name": LONG + "os.symlink(os.path.dirname(p), 'alias'); open('alias/file7', 'a').write('m')",
     "long name, unlink": LONG + "os.symlink(os.path.dirname(p), 'alias'); os.unlink('alias/file7')",
