@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Changes a file where no stage looks: `nested WAY PATH FIFO` prints its size before and after.
-   handler: in a signal handler that interrupts an open; vfork: in a vfork child; number: by system calls alone. */
+   handler: in a signal handler that interrupts an open; vfork: in a vfork child; number: by system calls alone.  It is
+   written to, or with -cut at the end truncated by its name. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 static const char *path;
+static int cuts;
 
 static long long size(void) {
   struct stat st;
@@ -20,6 +22,11 @@ static long long size(void) {
 }
 
 static void change(void) {
+  if (cuts) {
+    if (truncate(path, 3))
+      _exit(6);
+    return;
+  }
   int fd = open(path, O_WRONLY | O_APPEND);
   if (fd < 0 || write(fd, "more", 4) != 4)
     _exit(3);
@@ -68,11 +75,12 @@ int main(int count, char **words) {
   if (count < 4)
     return 2;
   path = words[2];
+  cuts = strstr(words[1], "-cut") != NULL;
   printf("%lld ", size());
   fflush(stdout);
-  if (!strcmp(words[1], "handler"))
+  if (!strncmp(words[1], "handler", 7))
     in_handler(words[3]);
-  else if (!strcmp(words[1], "vfork"))
+  else if (!strncmp(words[1], "vfork", 5))
     in_vfork();
   else
     by_number();
