@@ -42,7 +42,7 @@ int penstock_owner_number(struct owners *o, struct penstock_raw_owner want) {
   for (; o->slot[i]; i = (i + 1) % OWNERS_SLOTS)
     if (memcmp(&o->row[o->slot[i] - 1], &want, sizeof want) == 0)
       return o->last = (uint16_t)(o->slot[i] - 1);
-  if (o->count == PENSTOCK_OWNERS_MAX)
+  if (o->count == o->most)
     return PENSTOCK_OWNERS_MAX;
   if (grow(&o->row, &o->room, o->count, sizeof *o->row) < 0)
     return -ENOMEM;
@@ -64,7 +64,14 @@ struct place {
   uint32_t turn;
 };
 
-struct penstock_batch *penstock_batch_new(void) { return calloc(1, sizeof(struct penstock_batch)); }
+struct penstock_batch *penstock_batch_new(void) { return penstock_batch_of(1); }
+
+struct penstock_batch *penstock_batch_of(size_t batches) {
+  struct penstock_batch *b = calloc(1, sizeof *b);
+  if (b)
+    b->owners.most = PENSTOCK_OWNERS_MAX / batches;
+  return b;
+}
 
 void penstock_batch_free(struct penstock_batch *b) {
   if (!b)

@@ -25,7 +25,7 @@ void penstock_arena_free(struct arena *a);
 /* Mode, owner and group, each three once. */
 struct owners {
   struct penstock_raw_owner *row;
-  size_t count, room;
+  size_t count, room, most;
   uint16_t *slot; /* number + 1 */
   uint16_t last;
 };

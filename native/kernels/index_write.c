@@ -267,7 +267,7 @@ static int write_all(struct writer *w) {
 
 int penstock_index_write(int fd, struct penstock_batch *const *batches, size_t count, uint64_t id, uint64_t seed,
                          struct penstock_index_header *ret) {
-  struct writer w = {.fd = fd, .batches = batches, .batch_count = count};
+  struct writer w = {.fd = fd, .batches = batches, .batch_count = count, .owners.most = PENSTOCK_OWNERS_MAX};
   w.h = (struct penstock_index_header){.version = PENSTOCK_INDEX_VERSION, .id = id, .seed = seed};
   memcpy(w.h.magic, PENSTOCK_INDEX_MAGIC, sizeof w.h.magic);
   int err = write_all(&w);

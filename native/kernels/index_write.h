@@ -27,6 +27,10 @@ struct penstock_draft {
 };
 
 struct penstock_batch *penstock_batch_new(void);
+
+/* One of so many that are written as one segment: together they name no more owners than its table holds.  Records of
+   further owners keep theirs themselves, and are larger by 20 bytes. */
+struct penstock_batch *penstock_batch_of(size_t batches);
 void penstock_batch_free(struct penstock_batch *b);
 size_t penstock_batch_entries(const struct penstock_batch *b); /* in closed folders */
 size_t penstock_batch_bytes(const struct penstock_batch *b);

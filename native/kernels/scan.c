@@ -147,7 +147,7 @@ static void *work(void *arg) {
 static bool start_worker(struct penstock_scan *s, unsigned i) {
   struct worker *w = &s->worker[i];
   *w = (struct worker){.scan = s, .id = i};
-  w->batch = penstock_batch_new();
+  w->batch = penstock_batch_of(s->o.threads_max);
   w->list = malloc(LIST_BYTES);
   w->value = malloc(VALUE_BYTES);
   w->parts = malloc(3 * VALUE_BYTES);
@@ -286,7 +286,7 @@ size_t penstock_scan_take(struct penstock_scan *s, struct penstock_batch **ret, 
   pthread_mutex_lock(&s->mutex);
   come_to_rest(s);
   for (unsigned i = 0; i < s->threads && count < room; i++) {
-    struct penstock_batch *next = penstock_batch_new();
+    struct penstock_batch *next = penstock_batch_of(s->o.threads_max);
     if (!next)
       continue; /* its batch is taken another time */
     ret[count++] = s->worker[i].batch;

@@ -41,34 +41,30 @@ static int open_one(struct worker *w, int from, const char *name) {
   return fd;
 }
 
-/* Opens a path below the root piece by piece, so that its length does not matter. */
+/* A folder on the way to another: neither read nor, where that can be helped, asked for. */
+static int step_into(struct worker *w, int from, const char *name) {
+  call(w);
+  return openat(from, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+/* Opens a path below the root name by name: its length does not matter, and no symlink in it is followed. */
 static int open_path(struct worker *w, const char *path, size_t size) {
-  char piece[STEP_BYTES];
-  int fd = fcntl(w->scan->root, F_DUPFD_CLOEXEC, 0);
+  char name[STEP_BYTES];
+  int fd = size ? fcntl(w->scan->root, F_DUPFD_CLOEXEC, 0) : open_one(w, w->scan->root, "."); /* a position of its own */
   for (size_t at = 0; fd >= 0 && at < size;) {
-    size_t end = size;
-    if (end - at >= STEP_BYTES) { /* as many names as fit */
-      const char *slash = memrchr(path + at, '/', STEP_BYTES - 1);
-      end = slash ? (size_t)(slash - path) : size;
+    const char *slash = memchr(path + at, '/', size - at);
+    size_t end = slash ? (size_t)(slash - path) : size;
+    int next = -1, err = ENAMETOOLONG;
+    if (end - at < STEP_BYTES) {
+      memcpy(name, path + at, end - at);
+      name[end - at] = 0;
+      next = slash ? step_into(w, fd, name) : open_one(w, fd, name);
+      err = errno;
     }
-    if (end - at >= STEP_BYTES) {
-      close(fd);
-      errno = ENAMETOOLONG;
-      return -1;
-    }
-    memcpy(piece, path + at, end - at);
-    piece[end - at] = 0;
-    int next = open_one(w, fd, piece), err = errno;
     close(fd);
     errno = err;
     fd = next;
     at = end + 1;
-  }
-  if (size == 0 && fd >= 0) { /* the root: a position of its own */
-    int own = open_one(w, fd, "."), err = errno;
-    close(fd);
-    errno = err;
-    fd = own;
   }
   return fd;
 }
@@ -323,20 +319,22 @@ static int close_empty(struct worker *w, const struct item *it, uint32_t flags) 
 }
 
 int penstock_scan_folder(struct worker *w, struct item *it) {
-  if (it->check) {
-    int must = penstock_scan_must_list(w, it);
-    if (must <= 0)
-      return must;
-  }
+  if (it->check && !penstock_scan_must_list(w, it))
+    return 0;
   if (it->left_out) {
     penstock_scan_let_go(w->scan, it->from);
     return close_empty(w, it, PENSTOCK_LEFT_OUT | PENSTOCK_OTHER_MOUNT);
   }
-  int fd = open_item(w, it);
+  int fd = open_item(w, it), err = fd < 0 ? errno : 0;
+  if (fd >= 0 && it->check && (err = penstock_scan_note_changed(w, it, fd)) < 0) {
+    close(fd);
+    return err;
+  }
   if (fd >= 0)
     return scan_open_folder(w, it, fd);
-  int err = errno;
   bool gone = err == ENOENT || err == ESTALE || err == ENOTDIR || err == ELOOP;
   penstock_scan_tell(w->scan, gone ? PENSTOCK_PROBLEM_MOVED : PENSTOCK_PROBLEM_LIST, err, it->path, it->size, NULL, 0);
+  if (gone && it->check)
+    return 0; /* the listing of the folder it was in tells */
   return close_empty(w, it, gone ? PENSTOCK_UNREADABLE | PENSTOCK_MOVED : PENSTOCK_UNREADABLE);
 }

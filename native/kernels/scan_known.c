@@ -92,24 +92,29 @@ static int keep_changed(struct worker *w, const struct item *it, const struct st
   return 0;
 }
 
-/* 1: the folder must be listed again; 0: it is as it was, or no folder any more (its parent's listing tells). */
-int penstock_scan_must_list(struct worker *w, struct item *it) {
+/* Must the folder be listed again?  Not if it is as it was, or no folder any more: its parent's listing tells.  A symlink
+   in the path may lead elsewhere: what is listed is told by the folder that was opened (penstock_scan_note_changed). */
+bool penstock_scan_must_list(struct worker *w, struct item *it) {
   struct statx x;
   if (it->size >= PATH_MAX)
-    return 1;
+    return true;
   if (penstock_scan_stat(w, w->scan->root, it->path, &x) < 0)
     return errno != ENOENT && errno != ENOTDIR && errno != ESTALE;
-  if (!S_ISDIR(x.stx_mode))
-    return 0;
-  bool same = it->known && same_time(time_of(&x.stx_mtime), it->mtime) && same_time(time_of(&x.stx_ctime), it->ctime);
-  if (same)
-    return 0;
-  it->known = it->size > 0; /* of the root the listing makes the entry */
+  return S_ISDIR(x.stx_mode) &&
+         !(it->known && same_time(time_of(&x.stx_mtime), it->mtime) && same_time(time_of(&x.stx_ctime), it->ctime));
+}
+
+/* What the listing of the folder above would have told of one that changed and is open now. */
+int penstock_scan_note_changed(struct worker *w, struct item *it, int fd) {
+  struct statx x;
+  it->known = false;
+  if (it->size == 0 || penstock_scan_stat(w, fd, "", &x) < 0)
+    return 0; /* of the root the listing makes the entry */
+  it->known = true;
   it->mtime = time_of(&x.stx_mtime);
   it->ctime = time_of(&x.stx_ctime);
   it->dev = dev_of(&x);
-  int err = it->known ? keep_changed(w, it, &x) : 0;
-  return err < 0 ? err : 1;
+  return keep_changed(w, it, &x);
 }
 
 /* Folders to be looked at, gathered before they are pushed. */

@@ -144,6 +144,7 @@ bool penstock_scan_path(struct worker *w, const struct listing *l, const char *n
 int penstock_scan_take_known(struct worker *w, struct listing *l, const struct dirent64 *de, struct penstock_draft *d);
 void penstock_scan_keep_sums(struct worker *w, struct listing *l, struct penstock_draft *d);
 bool penstock_scan_is_known(struct worker *w, const struct listing *l, const char *name, const struct statx *x);
-int penstock_scan_must_list(struct worker *w, struct item *it);
+bool penstock_scan_must_list(struct worker *w, struct item *it);
+int penstock_scan_note_changed(struct worker *w, struct item *it, int fd);
 int penstock_scan_write_changed(struct changed *first, struct penstock_batch *b);
 void penstock_scan_drop_changed(struct changed *c);

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trees to catalogue, and the penstock command."""
 
+import contextlib
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,23 @@ def walked(root: Path) -> list[bytes]:
     for folder, folders, files in os.walk(top):
         found += [(folder + b"/" + name)[len(top) + 1 :] for name in folders + files]
     return found
+
+
+def as_nobody(act: Callable[[], object]) -> None:
+    """Does it as another user, in a process of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    pid = os.fork()
+    if pid == 0:
+        status = 99
+        with contextlib.suppress(BaseException):
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            act()
+            status = 0
+        os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 FACTS = ("mode", "ino", "nlink", "uid", "gid", "size", "blocks", "mtime_ns", "ctime_ns")

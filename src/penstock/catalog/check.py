@@ -25,6 +25,7 @@ from penstock.catalog.reader import (
     CHANGED_INSIDE,
     CHECKED,
     COMPLETE,
+    DOUBT,
     LAYOUT,
     LEFT_OUT,
     LISTED,
@@ -75,6 +76,8 @@ class Seen:
     differences: list[Difference] = field(default_factory=list)
     files_read: int = 0
     learnt_ns: int = 0
+    left_out: bool = False
+    """There are names that the catalog is not to have."""
     lost: bool = False
     damaged: int = 0
     """errno: the catalog's own bytes of this folder cannot be read."""
@@ -92,6 +95,22 @@ def compared(entry: Any, now: Any) -> list[str]:
         for name, word in _FIELDS.items()
         if name not in skip and getattr(entry, name) != getattr(now, name)
     ]
+
+
+def _type(it: "os.DirEntry[bytes]") -> int:
+    """The type that a listing tells, without asking: 0 where it does not."""
+    try:
+        return (
+            stat.S_IFLNK
+            if it.is_symlink()
+            else stat.S_IFDIR
+            if it.is_dir(follow_symlinks=False)
+            else stat.S_IFREG
+            if it.is_file(follow_symlinks=False)
+            else 0
+        )
+    except OSError:
+        return 0
 
 
 class _Checker:
@@ -116,28 +135,52 @@ class _Checker:
         here = self.catalog.manifest.root + (b"/" + path if path else b"")
         try:
             with os.scandir(here) as listing:
-                names = sorted(it.name for it in listing)
+                names = sorted((it.name, it.inode(), _type(it)) for it in listing)
         except OSError as error:
             seen.lost = True
             seen.differences.append(Difference(path, f"cannot be listed: {error.strerror}"))
             return seen
-        for name in names:
-            self._name(seen, here, path + b"/" + name if path else name, name, known.pop(name, None))
+        for name, inode, kind in names:
+            rel = path + b"/" + name if path else name
+            self._name(seen, here + b"/" + name, rel, (name, inode, kind), known.pop(name, None))
         seen.differences += [Difference(path + b"/" + name if path else name, "is gone") for name in known]
+        if seen.left_out and self.catalog.folder(path).complete:
+            seen.differences.append(Difference(path, "has names that are left out"))
         return seen
 
-    def _name(self, seen: Seen, here: bytes, path: bytes, name: bytes, entry: Any) -> None:
-        whole = here + b"/" + name
+    def _unread(self, seen: Seen, path: bytes, listed: tuple[bytes, int, int], entry: Any, code: int) -> None:
+        """A name of which the file system tells nothing more: what is known of it stays."""
+        name, inode, kind = listed
+        if code in (errno.ENOENT, errno.ESTALE):
+            return  # it went while we looked
+        if entry is not None and entry.st_ino == inode:
+            part = self.catalog.view.part
+            learnt = entry.learnt_ns or self.catalog.view.folder(path.rpartition(b"/")[0])[1]
+            kept = (*entry.fields[:12], learnt, *entry.fields[13:])
+            seen.rows.append((name, kept, part(path, TARGET), part(path, LAYOUT), part(path, SUMS)))
+            return
+        bare = (kind, inode, *(0,) * 11, CHECKED | DOUBT, code)
+        seen.rows.append((name, bare, None, None, None))
+        seen.differences.append(Difference(path, f"is new and cannot be read: {os.strerror(code)}"))
+
+    def _name(
+        self, seen: Seen, whole: bytes, path: bytes, listed: tuple[bytes, int, int], entry: Any
+    ) -> None:
         if self.excludes and _native.excluded(self.excludes, path):
+            seen.left_out = True
             return
         try:
             now = _native.entry_at(whole)
             if now.st_ino == self.own.st_ino and samestat(os.lstat(whole), self.own):
+                seen.left_out = True
                 return
             target = os.fsencode(Path(os.fsdecode(whole)).readlink()) if stat.S_ISLNK(now.st_mode) else None
             layout = self._layout(whole, now)
-        except OSError:
+        except OSError as error:
+            self._unread(seen, path, listed, entry, error.errno or errno.EIO)
             return
+        if entry is not None and entry.flags & DOUBT:
+            entry = None  # nothing but its name was known
         what = ["is new"] if entry is None else compared(entry, now)
         kept, flags = None, CHECKED
         if entry is None or "is another file now" in what:
@@ -157,7 +200,7 @@ class _Checker:
                 kept = found
             elif what:
                 kept = None
-        seen.rows.append((name, (*now.fields[:12], 0, flags, 0), target, layout, kept))
+        seen.rows.append((listed[0], (*now.fields[:12], 0, flags, 0), target, layout, kept))
         seen.differences += [Difference(path, word) for word in what]
 
     def _layout(self, path: bytes, now: Any) -> bytes | None:
@@ -165,8 +208,10 @@ class _Checker:
             return None
         try:
             return os.getxattr(path, self.attribute, follow_symlinks=False)
-        except OSError:
-            return None
+        except OSError as error:
+            if error.errno in (errno.ENODATA, errno.EOPNOTSUPP):
+                return None
+            raise
 
     def _sum(self, seen: Seen, whole: bytes, path: bytes, blob: bytes) -> tuple[str, bytes | None]:
         """What is wrong with the bytes, and the checksums they have now."""
@@ -229,8 +274,8 @@ def _mend(catalog: Catalog, bad: list[Seen], damaged: bool) -> None:
     for seen in bad:
         for row in seen.rows:
             _native.batch_add(batch, *row)
-        was = catalog.view.folder(seen.path)[0] & ~MOVED
-        flags = was if was & LISTED else was | COMPLETE
+        was = catalog.view.folder(seen.path)[0] & ~(MOVED | COMPLETE | LISTED)
+        flags = was | (LISTED if seen.left_out else COMPLETE)
         _native.batch_close(batch, seen.path, flags, seen.learnt_ns)
     parts = [store.put(catalog.path, [batch])]
     new = [path for seen in bad for path in seen.new_folders]

@@ -187,9 +187,10 @@ def _clean(folder: Path, before: Held, now: Manifest) -> None:
 
 
 def prepare(folder: Path) -> None:
-    """The folder of a new catalog; one that holds something else is refused."""
+    """The folder of a new catalog; one that holds something else is refused.  A catalog shows names in folders that
+    others may not list: one that root makes is for root, until somebody opens it with chmod."""
     try:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(0o777 if os.geteuid() else 0o700, exist_ok=True)
         foreign = next((it.name for it in os.scandir(folder) if not _is_ours(it.name)), None)
     except FileExistsError as error:
         raise PenstockError(f"{folder}: is a file; name a folder that is to become the catalog") from error
