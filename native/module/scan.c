@@ -10,9 +10,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
 
 #include "catalog.h"
 #include "kernels/scan.h"
@@ -38,6 +41,62 @@ static PyObject *entry_at(PyObject *self, PyObject *given) {
     return penstock_module_os_error(errno, given);
   penstock_entry_fill(&e, &x);
   return penstock_module_entry_object(&e);
+}
+
+/* What stands at a path: the attributes, and a symlink's target or a file's layout in `value`; its size, or -1 without. */
+struct whole {
+  struct statx x;
+  ssize_t size;
+  char value[PENSTOCK_PART_MAX];
+};
+
+/* By a descriptor that opens nothing: the path is gone through once, and all is said of one file.  0 or an errno. */
+static int read_whole(const char *path, const char *layout, struct whole *ret) {
+  char held[32];
+  int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC), err = 0;
+  if (fd < 0)
+    return errno;
+  ret->size = -1;
+  if (statx(fd, "", AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_BASIC_STATS | STATX_BTIME, &ret->x) < 0)
+    err = errno;
+  else if (S_ISLNK(ret->x.stx_mode))
+    ret->size = readlinkat(fd, "", ret->value, sizeof ret->value);
+  else if (S_ISREG(ret->x.stx_mode) && layout) {
+    snprintf(held, sizeof held, "/proc/self/fd/%d", fd);
+    ret->size = getxattr(held, layout, ret->value, sizeof ret->value);
+  }
+  close(fd);
+  return err;
+}
+
+/* entry_whole(path, layout): (Entry, a symlink's target or None, a file's layout or None). */
+static PyObject *entry_whole(PyObject *self, PyObject *args) {
+  PyObject *path, *ret = NULL;
+  const char *layout;
+  struct penstock_entry e;
+  (void)self;
+  if (!PyArg_ParseTuple(args, "O&z", PyUnicode_FSConverter, &path, &layout))
+    return NULL;
+  struct whole *w = PyMem_Malloc(sizeof *w);
+  if (!w) {
+    Py_DECREF(path);
+    return PyErr_NoMemory();
+  }
+  int err;
+  Py_BEGIN_ALLOW_THREADS
+  err = read_whole(PyBytes_AsString(path), layout, w);
+  Py_END_ALLOW_THREADS
+  if (err)
+    penstock_module_os_error(err, path);
+  else {
+    penstock_entry_fill(&e, &w->x);
+    bool link = S_ISLNK(w->x.stx_mode);
+    const char *value = w->size < 0 ? NULL : w->value;
+    ret = Py_BuildValue("Ny#y#", penstock_module_entry_object(&e), link ? value : NULL, w->size, link ? NULL : value, w->size);
+  }
+  Py_DECREF(path);
+  PyMem_Free(w);
+  return ret;
 }
 
 /* ---- batches ---- */
@@ -422,6 +481,8 @@ static PyObject *scan_problems(PyObject *self, PyObject *capsule) {
 }
 
 PyMethodDef penstock_module_scan[] = {
+  {"entry_whole", entry_whole, METH_VARARGS,
+   "entry_whole(path, layout): (Entry, a symlink's target or None, a file's layout or None); of one file, at one moment."},
   {"entry_at", entry_at, METH_O, "entry_at(path): its Entry as the file system has it now; symlinks are not followed."},
   {"names_at", names_at, METH_O, "names_at(path): (name, inode, type) of each name that a folder lists, . and .. among them."},
   {"batch_new", batch_new, METH_NOARGS, "batch_new(): a batch of folders to be written."},

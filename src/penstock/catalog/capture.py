@@ -132,19 +132,11 @@ class Follower:
         """What the file system says; None: there is nothing."""
         self.looked += 1
         try:
-            entry = _native.entry_at(path)
+            return Found(*_native.entry_whole(path, self.layout))
         except OSError as error:
             if error.errno in _IS_GONE:
                 return None
             raise
-        kind = stat.S_IFMT(entry.st_mode)
-        target = layout = None
-        with suppress(OSError):
-            if kind == stat.S_IFLNK:
-                target = os.readlink(path)  # noqa: PTH115 - names are bytes
-            elif kind == stat.S_IFREG and self.layout:
-                layout = os.getxattr(path, self.layout, follow_symlinks=False)
-        return Found(entry, target, layout)
 
     def look(self, rel: bytes) -> None:
         try:
