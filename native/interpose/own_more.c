@@ -134,7 +134,10 @@ static bool may_change(long number, const long word[6]) {
   static const uint16_t numbers[] = {
 #ifdef SYS_open
     SYS_creat, SYS_mkdir, SYS_rmdir, SYS_rename, SYS_link, SYS_unlink, SYS_symlink, SYS_chmod, SYS_chown, SYS_lchown,
-    SYS_mknod, SYS_utime, SYS_utimes, SYS_futimesat, SYS_renameat,
+    SYS_mknod, SYS_utime, SYS_utimes, SYS_futimesat,
+#endif
+#ifdef SYS_renameat
+    SYS_renameat,
 #endif
     437 /* openat2 */, SYS_open_by_handle_at, SYS_ftruncate, SYS_truncate, SYS_fallocate, SYS_mkdirat, SYS_unlinkat,
     SYS_renameat2, SYS_linkat, SYS_symlinkat, SYS_fchmod, SYS_fchmodat, 452 /* fchmodat2 */, SYS_fchown, SYS_fchownat,

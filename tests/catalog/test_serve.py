@@ -813,6 +813,8 @@ os.path.exists(sys.argv[1] + "/a/none"), os.stat(sys.argv[1] + "/hard"), os.acce
         "served    5 calls answered from the catalog: 3 stat, 1 access, 1 of names that are not there\n"
         "          1 more below its root went to the file system\n"
     ) in report()
+    report("--html", str(cat.with_name("page.html")))
+    assert "from a catalog" in cat.with_name("page.html").read_text()
 
 
 def test_the_record_says_when_answers_ended(env: dict[str, str], cat: Path, tree: Path, nested: Path) -> None:

@@ -65,7 +65,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--serve",
         metavar="CATALOG",
-        help="answer what the program asks about files from this catalog, where its folders are unchanged",
+        help="answer what the program asks about files and folders from this catalog, where they are unchanged",
     )
     parser.add_argument("--no-record", action="store_true", help="record nothing")
     parser.add_argument("-v", "--verbose", action="store_true", help="say at the end where the record is")

@@ -16,7 +16,7 @@ from penstock import __version__
 from penstock.base import beside, units
 from penstock.base.errors import DeniedError, PenstockError
 from penstock.base.text import cut, visible
-from penstock.report import limited, svg
+from penstock.report import limited, served, svg
 from penstock.report.facts import SIZE_LABELS, Facts, Side, Use, Worker, small_classes
 from penstock.report.remarks import remarks
 from penstock.report.screen import exact, name_of, overflow, plural, stripes
@@ -329,6 +329,10 @@ def cards(facts: Facts) -> list[tuple[str, str, str]]:
     share = units.show_ratio(in_calls, facts.life_ns)
     metadata = sum(op.calls for op in facts.metadata) or total.opens + total.metas
     shape = plural(len(s.nodes), "node")
+    answered = served.answered(facts.run.served)
+    extra = (
+        [("from a catalog", f"{answered:,}", "calls that no server was asked")] if facts.run.served else []
+    )
     return [
         (
             "time",
@@ -348,6 +352,7 @@ def cards(facts: Facts) -> list[tuple[str, str, str]]:
             f"{metadata:,}",
             ", ".join(visible(op.name) for op in facts.metadata[:3]),
         ),
+        *extra,
     ]
 
 
