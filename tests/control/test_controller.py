@@ -121,7 +121,7 @@ def test_c03_an_absurd_report_is_refused_with_one_sentence(site: Site) -> None:
     bad.report([float("nan")], [0])
     good.report([10], [0])
 
-    assert bad.hear("refusal").why == "the report of n1 holds absurd numbers; they count as nothing"
+    assert bad.hear("refusal").why == "the report of n1 holds absurd numbers; what it said before counts"
     assert good.grants()
 
 

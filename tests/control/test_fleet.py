@@ -3,6 +3,8 @@
 
 import functools
 import operator
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,9 @@ from hypothesis import strategies as st
 
 from penstock.control import fleet as fleets
 from penstock.control import wire
+from penstock.control.aggregator import Upstream
 from penstock.control.fleet import Fleet, Member
-from penstock.policy.rules import Job, JobRule, Limit, Match, Policy
+from penstock.policy.rules import Guard, Job, JobRule, Limit, Match, Policy
 
 SITE = Policy(limits=(Limit("m", 1000.0),), lease_s=2.0)
 
@@ -109,8 +112,59 @@ def test_c03_absurd_numbers_are_refused_and_do_no_harm(wild: float) -> None:
 
     found = fleet.cycle(1.0, 1.0)
 
-    assert found.refused == [(a, "the report of a holds absurd numbers; they count as nothing")]
+    assert found.refused == [(a, "the report of a holds absurd numbers; what it said before counts")]
     assert rates(found)["b"][0] > 990
+
+
+def test_c03_what_a_member_said_before_it_said_nonsense_counts() -> None:
+    fleet = Fleet(SITE)
+    a, b = member(fleet, "a", ["1"]), member(fleet, "b", ["2"])
+    report(fleet, b, [2000], [5], 1.0)
+    report(fleet, a, [400], [0], 1.0)
+    before = rates(fleet.cycle(1.0, 1.0))
+    report(fleet, a, [4e16], [0], 1.1)
+    found = fleet.cycle(1.1, 1.1)
+
+    assert [m for m, _ in found.refused] == [a]
+    assert rates(found)["a"] == pytest.approx(before["a"])
+    assert fleet.cycle(1.2, 1.2).refused == []
+
+
+def test_one_node_that_lies_about_its_latency_lowers_nothing() -> None:
+    fleet = Fleet(replace(SITE, guard=Guard("m", 0.05, 10.0)))
+    for number in range(9):
+        made = member(fleet, f"n{number}", [str(number)])
+        said = wire.Report(epoch=1, asked=bytes(8), waiting=bytes(8), latency_s=0.001 if number else 3599.0)
+        fleets.hear(fleet, made, (wire.FromAgent(report=said),), 1.0)
+    fleet.cycle(1.0, 1.0)
+    for _ in range(60):
+        fleet.guard()
+
+    assert fleet.latency_s() == 0.001
+    assert fleet.memory.rates == {"m": 1000.0}
+
+
+def test_a_job_that_begins_as_another_ends_is_told_upwards_and_has_nothing_of_its() -> None:
+    """An aggregator: the two have the same number one after the other, and the same pairs."""
+    fleet, sent = Fleet(SITE), []
+    up = Upstream.__new__(Upstream)
+    up.epoch, up.told, up.keys, up.rates, up.until_s = 0, (), [], np.zeros(0), 0.0
+    up.uplink = SimpleNamespace(connected=True, send=lambda said: sent.append(said) or True)  # type: ignore[assignment]
+    a, b = member(fleet, "x", ["A"]), member(fleet, "y", [])
+    report(fleet, a, [10], [0], 1.0)
+    fleet.cycle(1.0, 1.0, up.totals(fleet))
+    up.report(fleet)
+    up.rates = np.array([700.0])
+    of_a = rates(fleet.cycle(1.1, 1.1, up.totals(fleet)))
+    a, b = member(fleet, "x", []), member(fleet, "y", ["B"])
+    report(fleet, a, [], [], 1.2)
+    report(fleet, b, [10], [0], 1.2)
+    of_b = rates(fleet.cycle(1.2, 1.2, up.totals(fleet)))
+    up.report(fleet)
+    told = [[job.id for job in said.rows.jobs] for said in sent if said.WhichOneof("what") == "rows"]
+
+    assert (of_a["x"], of_b["y"]) == ([700.0], [0.0])
+    assert told == [["A"], ["B"]]
 
 
 hostile = st.one_of(st.floats(0, 1e6), st.sampled_from([-1.0, 1e300, float("nan"), float("inf")]))

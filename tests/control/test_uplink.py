@@ -97,6 +97,17 @@ def test_a_frame_too_long_or_damaged_is_refused_and_pieces_are_put_together() ->
         list(wire.Frames(wire.ToAgent).feed(b"\0\0\0\x03\x0a\x7f\x01"))
 
 
+def test_who_has_not_said_who_he_is_may_say_little() -> None:
+    frames = wire.Frames(wire.FromAgent, wire.UNKNOWN_FRAME_BYTES)
+    long = wire.frame(wire.FromAgent(hello=wire.Hello(node="x" * 70_000)))
+
+    with pytest.raises(wire.WireError, match="65536 are allowed"):
+        list(frames.feed(long[:10]))
+    frames = wire.Frames(wire.FromAgent, wire.UNKNOWN_FRAME_BYTES)
+    frames.most = wire.MAX_FRAME_BYTES
+    assert len(list(frames.feed(long))) == 1
+
+
 def test_the_agent_says_in_one_sentence_why_it_is_not_let_in(tmp_path: Path) -> None:
     """A foreign certificate, a used token, an authority that is not its own: it goes on trying, and jobs run."""
     import trustme

@@ -64,6 +64,7 @@ class Node:
         words = ["--json", "--all-users", "--policy", str(self.policy)]
         words += ["--set", f"agent.socket={self.socket}", "--set", f"agent.boards={self.boards}"]
         env = {"PATH": "/usr/bin:/bin", "HOME": str(self.home[AGENT])}
+        env["PENSTOCK_RUN_DETECT"] = "none"  # other tests' mounts are none of ours
         return Process([sys.executable, "-c", AS_USER, str(AGENT), *words], env, self.top / "agent.log")
 
     def start_job(self, uid: int, name: str) -> Path:
@@ -254,6 +255,10 @@ CGROUPS = [
     ("4:cpuset:/lsf/cluster1/job.812.5.99/x\n", "812"),
     ("0::/user.slice/user-0.slice/session-job_x.scope\n", ""),
     ("0::/home/job_12evil\n", ""),
+    ("0::/user.slice/user-1000.slice/user@1000.service/job_4711/x\n", ""),
+    ("0::/user.slice/user-1000.slice/user@1000.service/system.slice/slurmstepd.scope/job_4711/x\n", ""),
+    ("0::/x/job_4711/step_0\n", ""),
+    ("0::/system.slice/n1_slurmstepd.scope/job_4711/step_0\n", "4711"),
     ("", ""),
 ]
 
@@ -261,6 +266,15 @@ CGROUPS = [
 @pytest.mark.parametrize("text, job", CGROUPS)
 def test_the_schedulers_cgroup_names_the_job(text: str, job: str) -> None:
     assert identity.job_of_cgroup(text) == job
+
+
+def test_who_cannot_be_looked_at_is_in_no_job_at_all() -> None:
+    """A process that connected and ended, while its child goes on asking over the same socket."""
+    child = subprocess.Popen(["true"])
+    child.wait()
+
+    with pytest.raises(DeniedError, match=f"process {child.pid} asks and cannot be looked at"):
+        identity.cgroup_of(child.pid)
 
 
 def test_what_a_process_claims_is_believed_only_where_nothing_else_is_known() -> None:

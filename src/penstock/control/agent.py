@@ -9,6 +9,8 @@ Invariants:
 2. A new bucket begins small (matching.start_rate), never unlimited, and never blocked (C09).
 3. What a user asks for by hand only tightens: it is a bucket more.
 4. Grants are in force from their receipt for their lease by this node's own monotonic clock (C02).
+5. What goes wrong with one job's board is its affair alone: it is logged, and the others go on.
+6. What a user may have here is bounded: limits by hand of a job, and jobs that no scheduler knows.
 """
 
 import asyncio
@@ -20,6 +22,7 @@ import os
 import random
 import signal
 import socket
+import statistics
 import time
 from collections import deque
 from collections.abc import Callable
@@ -29,12 +32,12 @@ from typing import Any
 
 import numpy as np
 
-from penstock.base.errors import DeniedError, NothingMatchedError, PenstockError, UsageError
+from penstock.base.errors import BusyError, DeniedError, NothingMatchedError, PenstockError, UsageError
 from penstock.control import boards, bypass, fleet, identity, local, planner, plans, scout, tls, wire
 from penstock.control.uplink import Uplink
-from penstock.policy import demand, matching, rules_toml
+from penstock.policy import demand, matching
 from penstock.policy.placing import central
-from penstock.policy.rules import Job, Limit, Policy
+from penstock.policy.rules import MAX_RATE, Job, Limit, Policy
 from penstock.runs import board, limits
 from penstock.targets import mounts as mounts_of
 
@@ -42,6 +45,8 @@ log = logging.getLogger("penstock.agent")
 
 LOOK_EVERY_S = 1.0
 BY_HAND_LEASE_S = 3600.0
+BY_HAND_MAX = 16  # of one job: processes that have set limits
+UNVERIFIED_MAX = 64  # jobs of one user that no scheduler knows
 HELD_FOR_S = 2.0  # a row that did not wait for so long is not held back any more
 
 
@@ -97,6 +102,7 @@ class JobHere:
     job: Job
     rows: list[Row] = field(default_factory=list)
     bypassing: str = ""  # what of it escapes
+    is_odd: bool = False  # its board did not take what it was to hold: its rows are to be made anew
 
 
 def row_of(number: int, limit: Limit, rate: float, until_s: float) -> Row:
@@ -163,7 +169,7 @@ class Agent:
     # ---- policy ----
 
     def set_policy(self, text: str, number: int) -> None:
-        policy, mistakes = rules_toml.parse(text, self.operations)
+        policy, mistakes = limits.parse(text, self.operations)
         if policy is None:
             raise wire.WireError(
                 f"the policy that came holds a mistake ({mistakes[0].text}); the old one stays"
@@ -173,7 +179,7 @@ class Agent:
         self.changed = True
         if changed:
             for here in self.jobs.values():
-                self._rows_of(here)
+                self._refit(here)
         self._keep("policy", json.dumps({"number": number, "text": text}))
 
     def _keep(self, name: str, text: str) -> None:
@@ -213,11 +219,21 @@ class Agent:
         job = Job(about.job, about.name, about.user, about.group)
         here = JobHere(found, limits.Hold(found.path), job)
         self.jobs[about.uid, about.job] = here
-        self._rows_of(here)
+        self._refit(here)
         return here
 
-    def _rows_of(self, here: JobHere) -> None:
-        """Which limits hold for a job, and buckets for them; those that go on keep their rate."""
+    def _refit(self, here: JobHere) -> None:
+        """The rows of a job anew.  Where its board cannot hold them, the site's alone; else those of before go on."""
+        here.is_odd = False
+        for own in (True, False):
+            try:
+                self._rows_of(here, own)
+                return
+            except (PenstockError, ValueError, LookupError) as error:
+                log.error("what job %s is under cannot hold (%s)", here.job.id, error)
+
+    def _rows_of(self, here: JobHere, own: bool = True) -> None:
+        """Which limits hold for a job, and buckets for them; those that go on keep their rate.  All or nothing."""
         now_s = time.monotonic()
         before = {row.bucket.name: row for row in here.rows}
         found = {held.name: held for held in here.hold.observe()}
@@ -233,8 +249,7 @@ class Agent:
                 row.rate = min(found[name].rate, limit.rate)
                 row.until_s = now_s + min(found[name].lease_s, self.policy.lease_s)
             rows.append(row)
-        rows += [row_by_hand(bucket, now_s) for bucket in by_hand(here.board.about)]
-        here.rows = rows
+        rows += [row_by_hand(bucket, now_s) for bucket in by_hand(here.board.about) if own]
         here.hold.apply(
             limits.spec(
                 [self._bucket(here, row) for row in rows],
@@ -242,6 +257,7 @@ class Agent:
                 weights=self.policy.weights,
             )
         )
+        here.rows = rows
         for row in rows:
             self._grant(here, row, row.rate, max(0.0, row.until_s - now_s))
         self.changed = True
@@ -255,7 +271,12 @@ class Agent:
 
     def _grant(self, here: JobHere, row: Row, rate: float, lease_s: float) -> None:
         row.rate, row.until_s = rate, time.monotonic() + lease_s
-        here.hold.change(self._bucket(here, row), lease_s)
+        try:
+            here.hold.change(self._bucket(here, row), lease_s)
+        except (PenstockError, ValueError, LookupError) as error:
+            if not here.is_odd:
+                log.error("job %s: %s is not granted (%r)", here.job.id, row.limit.name, error)
+            here.is_odd = True
 
     def _all_again(self) -> None:
         """Something changed for all buckets, not their rates (a release)."""
@@ -304,20 +325,25 @@ class Agent:
         now_s = time.monotonic()
         self.cycles += 1
         for here in list(self.jobs.values()):
-            here.board.tend()
             try:
-                held = {row.name: row for row in here.hold.observe()}
+                self._observe(here, now_s)
             except PenstockError as error:
                 log.warning("job %s: %s", here.job.id, error)
-                continue
-            for row in here.rows:
-                if row.bucket.name in held:
-                    note(row, held[row.bucket.name], now_s, time.time())
-                if row.number < 0 and row.until_s - now_s < BY_HAND_LEASE_S / 2:
-                    self._grant(here, row, row.rate, BY_HAND_LEASE_S)
+            except Exception:
+                log.exception("job %s could not be looked at", here.job.id)
         if self.changed:
             self._tell_rows()
         self._report(now_s)
+
+    def _observe(self, here: JobHere, now_s: float) -> None:
+        """What a job asks for."""
+        here.board.tend()
+        held = {row.name: row for row in here.hold.observe()}
+        for row in here.rows:
+            if row.bucket.name in held:
+                note(row, held[row.bucket.name], now_s, time.time())
+            if row.number < 0 and row.until_s - now_s < BY_HAND_LEASE_S / 2:
+                self._grant(here, row, row.rate, BY_HAND_LEASE_S)
 
     def _tell_rows(self) -> None:
         self.epoch = (self.epoch + 1) % (1 << 32)
@@ -364,13 +390,10 @@ class Agent:
         for key, here in list(self.jobs.items()):
             if self.jobs.get(key) is not here:
                 continue
-            here.hold.give_back()
-            about = here.board.about
-            alive = [row for row in about.by_hand if identity.start_ticks(row[0]) == row[1]]
-            if len(alive) < len(about.by_hand):
-                about.by_hand = alive
-                self._rows_of(here)
-                here.board.save()
+            try:
+                self._clear_dead(here)
+            except Exception:
+                log.exception("job %s could not be looked at", here.job.id)
             if not await loop.run_in_executor(None, here.board.look, now_s):
                 del self.jobs[key]
                 here.hold.close()
@@ -387,6 +410,18 @@ class Agent:
             self._measure_latency()
             if self.fleet is not None:
                 self.fleet.guard()
+
+    def _clear_dead(self, here: JobHere) -> None:
+        """The tickets of dead waiters, and the limits that dead processes had set."""
+        here.hold.give_back()
+        about = here.board.about
+        alive = [row for row in about.by_hand if identity.start_ticks(row[0]) == row[1]]
+        if len(alive) < len(about.by_hand):
+            about.by_hand = alive
+            self._refit(here)
+            here.board.save()
+        elif here.is_odd:
+            self._refit(here)
 
     def _clear_ended(self, now_s: float) -> None:
         kept = boards.still_kept(self.ended, now_s)
@@ -406,14 +441,17 @@ class Agent:
             here.bypassing = said
 
     def _measure_latency(self) -> None:
-        time_ns = calls = 0
-        for here in self.jobs.values():
+        """How long a call takes: of each user, and of these the median, for no one alone may slow down a site."""
+        time_ns: dict[int, int] = {}
+        calls: dict[int, int] = {}
+        for (uid, _), here in self.jobs.items():
             now = here.board.latency()
             before = self._latency_before.get(here.board.path, now)
             self._latency_before[here.board.path] = now
-            time_ns += max(0, now[0] - before[0])
-            calls += max(0, now[1] - before[1])
-        self.latency_s = time_ns / calls / 1e9 if calls else 0.0
+            time_ns[uid] = time_ns.get(uid, 0) + max(0, now[0] - before[0])
+            calls[uid] = calls.get(uid, 0) + max(0, now[1] - before[1])
+        seen = [time_ns[uid] / count / 1e9 for uid, count in calls.items() if count]
+        self.latency_s = statistics.median_low(seen) if seen else 0.0
 
     # ---- questions on this node ----
 
@@ -468,17 +506,33 @@ class Agent:
             raise DeniedError(f"this agent serves {identity.user_name(os.geteuid())} alone")
         here = self._job_of(peer, asked)
         about = here.board.about
-        first = about.join(asked.get("run", ""))
         spec = asked.get("limits", "")
         if spec:
-            limits.read_spec(_from_hex(spec))  # a wrong one is refused before anything changes
-            about.by_hand.append((peer.pid, identity.start_ticks(peer.pid), spec))
-            self._rows_of(here)
+            self._limit_by_hand(here, peer.pid, spec)
+        first = about.join(asked.get("run", ""))
         if first or spec:
             here.board.save()
         self.plans.put(here.board, asked.get("run", ""), _sections(asked))
         here.board.last_alive_s = time.monotonic()
         return {"board": str(here.board.path), "first": "1" if first else "0", "job": about.job}
+
+    def _limit_by_hand(self, here: JobHere, pid: int, spec: str) -> None:
+        """A process's limits for its job, in place of those it set before; refused, they change nothing."""
+        limits.read_spec(_from_hex(spec))
+        ticks, about, before = identity.start_ticks(pid), here.board.about, here.board.about.by_hand
+        if not ticks:
+            raise DeniedError("the process that sets these limits is gone: they would never end")
+        others = [row for row in before if (row[0], row[1]) != (pid, ticks)]
+        if len(others) >= BY_HAND_MAX:
+            raise BusyError(
+                f"{BY_HAND_MAX} processes of job {about.job} have set limits; wait for one to end"
+            )
+        about.by_hand = [*others, (pid, ticks, spec)]
+        try:
+            self._rows_of(here)
+        except Exception:
+            about.by_hand = before
+            raise
 
     def _around(self, peer: local.Peer, within: str, who: identity.Identity) -> JobHere | None:
         """The job whose board a nested run names, where no scheduler says which one it is in."""
@@ -492,6 +546,11 @@ class Agent:
         here = self.jobs.get((peer.uid, who.job)) or self._around(peer, asked.get("within", ""), who)
         if here is not None:
             return here
+        of_user = [h for (uid, _), h in self.jobs.items() if uid == peer.uid and not h.board.about.verified]
+        if not who.verified and len(of_user) >= UNVERIFIED_MAX:
+            raise BusyError(
+                f"you have {UNVERIFIED_MAX} jobs on this node that no scheduler knows; wait for one to end"
+            )
         run = asked.get("run", "")
         if len(run) != 32 or not all(c in "0123456789abcdef" for c in run):
             raise UsageError("a run's id has 32 hexadecimal digits")
@@ -506,9 +565,11 @@ class Agent:
             boot=boards.boot_id(),
         )
         detected = [mount.point for mount in mounts_of.of_types(self.config.detect)]
-        mounts = [*self.config.mounts, *detected, *(v for k, v in asked.items() if k.startswith("mount"))]
-        both = board.Under.RECORD | board.Under.MOUNT
-        named = [(path, int(both)) for path in dict.fromkeys(mounts) if path.startswith("/")][:16]
+        known = [*self.config.mounts, *detected]
+        mounts = [*known, *(v for k, v in asked.items() if k.startswith("mount"))]
+        # Where the site names no mounts its limits hold for all that is recorded: a run must not name them away.
+        under = board.Under.RECORD | board.Under.MOUNT if known else board.Under.RECORD
+        named = [(path, int(under)) for path in dict.fromkeys(mounts) if path.startswith("/")][:16]
         found = boards.make(
             self.folder,
             about,
@@ -648,7 +709,9 @@ def note(row: Row, held: limits.Held, now_s: float, time_s: float) -> None:
     first_s, first = row.past[0]
     if now_s > last_s:
         mean = (units - first) / (now_s - first_s)
-        row.asked = demand.asked(units - last, now_s - last_s, mean)
+        row.asked = min(
+            demand.asked(units - last, now_s - last_s, mean), MAX_RATE
+        )  # a user writes these counters
         row.past.append((now_s, units))
         while now_s - row.past[0][0] > 1.2 and len(row.past) > 2:
             row.past.popleft()

@@ -8,6 +8,7 @@ Invariants:
 1. It never grants for longer than it has a grant itself: when the upstream is lost, leases below end, and the limits'
    `on_lost` holds there.
 2. Policy and releases are the upstream's; it keeps no other.
+3. What is granted for a job is that job's: a number that another has now says nothing.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from penstock.control import tls, wire
 from penstock.control.fleet import Fleet
 from penstock.control.tools import job_message
 from penstock.control.uplink import Uplink
+from penstock.policy.rules import Job
 
 if TYPE_CHECKING:
     from penstock.control.controller import Controller
@@ -37,9 +39,7 @@ class Upstream:
         self.uplink = Uplink(address, certificates, node, self.hear, token, aggregator=True)
         self.epoch = 0
         self.told: tuple[Any, ...] = ()
-        self.pairs: list[
-            tuple[int, int]
-        ] = []  # (limit, number of the job in the fleet), in the order of the rows
+        self.keys: list[tuple[str, Job]] = []  # name of the limit, job: in the order of the rows
         self.rates = np.zeros(0)
         self.until_s = 0.0
 
@@ -55,7 +55,7 @@ class Upstream:
         elif (
             what == "grants"
             and said.grants.epoch == self.epoch
-            and len(said.grants.rate) == 8 * len(self.pairs)
+            and len(said.grants.rate) == 8 * len(self.keys)
         ):
             rates = np.frombuffer(said.grants.rate)
             if not (np.isfinite(rates).all() and (rates >= 0).all() and 0 < said.grants.lease_s <= 3600):
@@ -72,15 +72,14 @@ class Upstream:
         if not self.uplink.connected:
             return
         pairs, columns = fleet.above()
-        if (fleet.number, pairs) != self.told:
+        if (fleet.number, fleet.named, pairs) != self.told:
             self._tell(fleet, pairs)
-        seen = [m.latency_s for m in fleet.members.values() if m.latency_s > 0 and not m.stale]
         said = wire.Report(
             epoch=self.epoch,
             asked=columns[0].astype("<f8").tobytes(),
             waiting=columns[1].astype("<f8").tobytes(),
             waited_s=columns[2].astype("<f8").tobytes(),
-            latency_s=sum(seen) / len(seen) if seen else 0.0,
+            latency_s=fleet.latency_s(),
         )
         self.uplink.send(wire.FromAgent(report=said))
 
@@ -97,13 +96,15 @@ class Upstream:
             limit=np.array([limit for limit, _ in pairs], dtype="<u4").tobytes(),
         )
         if self.uplink.send(wire.FromAgent(rows=said)):
-            before = dict(zip(self.pairs, self.rates.tolist(), strict=True))
-            self.rates = np.array([before.get(pair, 0.0) for pair in pairs])
-            self.pairs, self.told = pairs, (fleet.number, pairs)
+            before = dict(zip(self.keys, self.rates.tolist(), strict=True))
+            self.keys = [fleet.key_of(pair) for pair in pairs]
+            self.rates = np.array([before.get(key, 0.0) for key in self.keys])
+            self.told = (fleet.number, fleet.named, pairs)
 
-    def totals(self) -> dict[tuple[int, int], float]:
-        """What each (limit, job) has in all that is here."""
-        return dict(zip(self.pairs, self.rates.tolist(), strict=True))
+    def totals(self, fleet: Fleet) -> dict[tuple[int, int], float]:
+        """What each (limit, job), by their numbers now, has in all that is here."""
+        found = zip(fleet.pairs_of(self.keys), self.rates.tolist(), strict=True)
+        return {pair: rate for pair, rate in found if pair is not None}
 
     async def keep(self, stop: asyncio.Event) -> None:
         await self.uplink.keep(stop)

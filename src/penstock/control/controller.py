@@ -23,9 +23,10 @@ from penstock.base.errors import PenstockError, UsageError
 from penstock.control import fleet as fleets
 from penstock.control import journal as journals
 from penstock.control import planner, tls, wire
-from penstock.policy import changing, rules_toml
+from penstock.policy import changing
 from penstock.policy.placing import central
 from penstock.policy.rules import Policy
+from penstock.runs import limits
 
 log = logging.getLogger("penstock.controller")
 
@@ -60,7 +61,7 @@ def read_policy(path: str, operations: frozenset[str]) -> str:
 
 def checked(text: str, operations: frozenset[str], origin: str) -> Policy:
     """The policy of a text, or all its mistakes in one error."""
-    policy, mistakes = rules_toml.parse(text, operations)
+    policy, mistakes = limits.parse(text, operations)
     if policy is None:
         raise UsageError("\n".join(f"{origin}:{m.line}: {m.text}" for m in mistakes))
     return policy
@@ -71,7 +72,7 @@ class Session(asyncio.Protocol):
 
     def __init__(self, controller: "Controller") -> None:
         self.controller = controller
-        self.frames = wire.Frames(wire.FromAgent)
+        self.frames = wire.Frames(wire.FromAgent, wire.UNKNOWN_FRAME_BYTES)
         self.member: fleets.Member | None = None
         self.transport: Any = None
         self.heard_s = time.monotonic()
@@ -134,6 +135,7 @@ class Session(asyncio.Protocol):
         why = self.controller.journal.admit(hello.node, hello.token)
         if why:
             raise wire.WireError(why)
+        self.frames.most = wire.MAX_FRAME_BYTES
         self.member = fleets.Member(
             hello.node, hello.software[:100], self.address, hello.aggregator, self.heard_s, session=self
         )
@@ -263,7 +265,7 @@ class Controller:
         upstream, lease_s = self.upstream, self.fleet.policy.lease_s
         totals = None
         if upstream is not None:
-            totals, lease_s = upstream.totals(), min(lease_s, upstream.lease_s())
+            totals, lease_s = upstream.totals(self.fleet), min(lease_s, upstream.lease_s())
         found = self.fleet.cycle(began, time.time() - self.set_s, totals)
         for member, why in found.refused:
             if member.session is not None:

@@ -13,6 +13,7 @@ Invariants:
 4. A cycle costs no Python statement a row.
 """
 
+import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from penstock.control import wire
 from penstock.policy import deciding, matching
 from penstock.policy.deciding import Grants, Memory, Rows
 from penstock.policy.rules import Job, Policy
-from penstock.policy.segments import Floats, Ints
+from penstock.policy.segments import Bools, Floats, Ints
 
 ABSURD = 1e15  # units a second, or callers: nobody has so many
 MAX_ROWS = 100_000  # of one member
@@ -57,6 +58,7 @@ class Member:
     asked: bytes = b""
     waiting: bytes = b""
     waited: bytes = b""
+    good: tuple[bytes, bytes] = (b"", b"")  # asked and waiting, as they last counted
     grant: bytes = b""
     latency_s: float = 0.0
     released: bool = False
@@ -89,6 +91,7 @@ class Fleet:
         self.released_all = False
         self.released: set[str] = set()
         self.held_since: dict[tuple[str, str, str], float] = {}  # limit, job, user
+        self.named = 0  # how often a number was given to a job
         self._numbers: dict[Job, int] = {}
         self._uses: list[int] = []
         self._known: list[Known] = []
@@ -144,6 +147,7 @@ class Fleet:
         member.limit = keep[limit] if len(limit) else np.zeros(0, dtype=np.int64)
         nothing = bytes(8 * member.rows)
         member.asked = member.waiting = member.waited = member.grant = nothing
+        member.good = (nothing, nothing)
         member.whys = {}
         self._dirty = True
 
@@ -186,6 +190,7 @@ class Fleet:
                 self._uses.append(0)
                 self._known.append(known)
             self._numbers[known.job] = number
+            self.named += 1
         self._known[number] = known
         self._uses[number] += 1
         return number
@@ -197,6 +202,18 @@ class Fleet:
                 del self._numbers[self._known[number].job]
                 self._free.append(number)
         member.numbers = np.zeros(0, dtype=np.int64)
+
+    def key_of(self, pair: tuple[int, int]) -> tuple[str, Job]:
+        """What a (limit, job) by number is: numbers are given again when jobs and limits are gone."""
+        return self.policy.limits[pair[0]].name, self._known[pair[1]].job
+
+    def pairs_of(self, keys: Iterable[tuple[str, Job]]) -> list[tuple[int, int] | None]:
+        """Their numbers now; None: it is gone."""
+        limits = {limit.name: number for number, limit in enumerate(self.policy.limits)}
+        return [
+            (limits[name], self._numbers[job]) if name in limits and job in self._numbers else None
+            for name, job in keys
+        ]
 
     # ---- deciding ----
 
@@ -230,19 +247,25 @@ class Fleet:
             if not member.stale and now_s - member.heard_s > self.policy.lease_s:
                 member.stale, self._dirty = True, True
         self._arranged()
-        asked = np.frombuffer(b"".join([m.asked for m in self._order]))
-        waiting = np.frombuffer(b"".join([m.waiting for m in self._order]))
+        asked, waiting, wild = self._columns()
         refused = []
-        wild = ~((asked >= 0) & (asked <= ABSURD) & (waiting >= 0) & (waiting <= ABSURD))
-        if wild.any():
-            asked, waiting = np.where(wild, 0.0, asked), np.where(wild, 0.0, waiting)
-            for number in sorted(set(self._rows.node[np.flatnonzero(wild)].tolist())):
-                member = self._order[number]
-                refused.append(
-                    (member, f"the report of {member.node} holds absurd numbers; they count as nothing")
-                )
+        for number in sorted(set(self._rows.node[np.flatnonzero(wild)].tolist())):
+            member = self._order[number]
+            member.asked, member.waiting = member.good
+            why = f"the report of {member.node} holds absurd numbers; what it said before counts"
+            refused.append((member, why))
+        if refused:
+            asked, waiting, _ = self._columns()
+        for member in self._order:
+            member.good = (member.asked, member.waiting)
         grant = np.frombuffer(b"".join([m.grant for m in self._order]))
         return replace(self._rows, asked=asked, waiting=waiting, grant=grant), refused
+
+    def _columns(self) -> tuple[Floats, Floats, Bools]:
+        """What all rows ask, who waits, and where that is absurd."""
+        asked = np.frombuffer(b"".join([m.asked for m in self._order]))
+        waiting = np.frombuffer(b"".join([m.waiting for m in self._order]))
+        return asked, waiting, ~((asked >= 0) & (asked <= ABSURD) & (waiting >= 0) & (waiting <= ABSURD))
 
     def cycle(
         self, now_s: float, policy_s: float, totals: Mapping[tuple[int, int], float] | None = None
@@ -266,9 +289,13 @@ class Fleet:
         return Cycle(told, "", refused)
 
     def guard(self) -> None:
-        """Feedback from the servers: the mean latency of those who told one."""
-        seen = [m.latency_s for m in self._order if m.latency_s > 0]
-        self.memory = deciding.guard(self.policy, self.memory, sum(seen) / len(seen) if seen else None)
+        """Feedback from the servers."""
+        self.memory = deciding.guard(self.policy, self.memory, self.latency_s() or None)
+
+    def latency_s(self) -> float:
+        """How long calls take: the median of those who told it, for one of them may lie; 0: nobody did."""
+        seen = [m.latency_s for m in self.members.values() if m.latency_s > 0 and not m.stale]
+        return statistics.median_low(seen) if seen else 0.0
 
     def note_held(self, time_s: float) -> None:
         """Since when each job is held back; once a second is enough."""

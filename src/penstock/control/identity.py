@@ -6,6 +6,7 @@ process.  The scheduler's variables are hints: the asking process could have set
 
 Invariants:
 1. A process that a scheduler put into a job's cgroup is of that job, whatever it says.
+   Only a cgroup that the scheduler made says so: below /user.slice a user makes what he likes.
 2. One in no job's cgroup may name an id; it is then a job of its own user under that id, marked as not verified, and
    never the same job as another user's of that id.
 """
@@ -21,11 +22,14 @@ from penstock.base.errors import DeniedError
 
 # How schedulers name a job's cgroup: Slurm, PBS, LSF, Flux.
 CGROUPS = (
-    re.compile(r"/job_(\d+(?:_\d+)?)(?:/|$)"),
-    re.compile(r"/jobid/([0-9]+(?:\[\d*\])?(?:\.[\w.-]+)?)(?:/|$)"),
+    re.compile(r"/(?:[\w.-]*slurmstepd\.scope|slurm[\w.-]*/uid_\d+)/job_(\d+(?:_\d+)?)(?:/|$)"),
+    re.compile(r"/pbs[\w.-]*/jobid/([0-9]+(?:\[\d*\])?(?:\.[\w.-]+)?)(?:/|$)"),
     re.compile(r"/lsf/[^/]+/job\.(\d+)(?:\.|/|$)"),
     re.compile(r"/flux-[^/]*/job-(\w+)(?:/|$)"),
 )
+
+
+OF_USERS = re.compile(r"(?:^|/)user\.slice/|/user@\d+\.service/")
 
 
 class Identity(NamedTuple):
@@ -39,7 +43,7 @@ def job_of_cgroup(text: str) -> str:
     """The scheduler's job in the text of /proc/PID/cgroup; empty: none."""
     for line in text.splitlines():
         path = line.partition(":")[2].partition(":")[2]
-        for pattern in CGROUPS:
+        for pattern in CGROUPS if not OF_USERS.search(path) else ():
             if found := pattern.search(path):
                 return found[1]
     return ""
@@ -59,10 +63,13 @@ def decide(claimed: str, cgroup: str, uid: int, verified: dict[str, int]) -> Ide
 
 
 def cgroup_of(pid: int) -> str:
+    """The scheduler's job of a process; who cannot be looked at is nobody's."""
     try:
         return job_of_cgroup(Path(f"/proc/{pid}/cgroup").read_text("utf-8", "replace"))
-    except OSError:
-        return ""
+    except OSError as error:
+        raise DeniedError(
+            f"process {pid} asks and cannot be looked at ({error.strerror}): its job is not known"
+        ) from error
 
 
 def start_ticks(pid: int) -> int:

@@ -5,7 +5,8 @@ The build turns wire.proto into a description (wire.binpb), and classes are made
 no generated code that a newer or older protobuf would refuse.
 
 Invariants:
-1. A frame is at most MAX_FRAME_BYTES; what is longer, or no message, is a WireError with one sentence.
+1. A frame is at most MAX_FRAME_BYTES, of who is not known yet UNKNOWN_FRAME_BYTES; what is longer, or no message, is a
+   WireError with one sentence.
 2. A column has the length that its rows ask for, or the message is refused.
 """
 
@@ -22,6 +23,7 @@ from penstock.base.errors import PenstockError
 VERSION = 1
 OLDEST = 1
 MAX_FRAME_BYTES = 16 << 20
+UNKNOWN_FRAME_BYTES = 64 << 10
 PACKAGE = "penstock.v1"
 SERVICE = f"{PACKAGE}.Tools"
 _LENGTH = struct.Struct(">I")
@@ -67,24 +69,26 @@ def frame(value: Any) -> bytes:
 class Frames:
     """Cuts a stream of bytes into messages of one kind."""
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: Any, most: int = MAX_FRAME_BYTES) -> None:
         self.kind = kind
-        self.rest = b""
+        self.most = most  # may be raised at any time
+        self.rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Any]:
         """The messages that are complete now."""
-        data = self.rest + data if self.rest else data
-        at, end = 0, len(data)
-        while end - at >= 4:
-            (size,) = _LENGTH.unpack_from(data, at)
-            if size > MAX_FRAME_BYTES:
-                raise WireError(f"a frame of {size} bytes came; {MAX_FRAME_BYTES} are allowed")
-            if end - at - 4 < size:
+        rest = self.rest
+        rest += data
+        at = 0
+        while len(rest) - at >= 4:
+            (size,) = _LENGTH.unpack_from(rest, at)
+            if size > self.most:
+                raise WireError(f"a frame of {size} bytes came; {self.most} are allowed")
+            if len(rest) - at - 4 < size:
                 break
             try:
-                found = self.kind.FromString(data[at + 4 : at + 4 + size])
+                found = self.kind.FromString(bytes(rest[at + 4 : at + 4 + size]))
             except DecodeError as error:
                 raise WireError("what came is no message of this protocol") from error
             at += 4 + size
             yield found
-        self.rest = data[at:]
+        del rest[:at]

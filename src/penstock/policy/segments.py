@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 def fill(totals: Floats, pool: Ints, wish: Floats, weight: Floats | None = None) -> Floats:

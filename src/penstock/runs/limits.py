@@ -26,7 +26,7 @@ Invariants:
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -34,8 +34,8 @@ from typing import Any, NamedTuple, Self
 
 from penstock import _native
 from penstock.base.errors import PenstockError, UsageError
-from penstock.policy import costs
-from penstock.policy.rules import CLASSES, Limit
+from penstock.policy import costs, rules_toml
+from penstock.policy.rules import CLASSES, Limit, Match, Mistake, Policy
 from penstock.runs.board import Under, operations
 
 VERSION = 1
@@ -53,6 +53,7 @@ _PREFIX = struct.Struct("<HHI248s")
 # A word further ahead than these units is wild: a queue that no job of that node can have.
 _QUEUE_CALLS = 4096 * UNITS
 _QUEUE_BYTES = 8 << 30
+_MOST = 1 << 62  # units: more is no number of them
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def _numbers(bucket: Bucket) -> tuple[int, int, int, int, int]:
     """rate, burst, most, lost rate, ceiling: as C has them."""
     unit = 1 if bucket.bytes else UNITS
     # One call may always be saved up: else a slow limit delays also who comes once an hour.
-    burst = max(round(bucket.rate * unit * bucket.burst_s), unit)
+    burst = max(round(min(bucket.rate * unit * bucket.burst_s, _MOST)), unit)
     most = round(bucket.rate * unit * 10) + (_QUEUE_BYTES if bucket.bytes else _QUEUE_CALLS)
     lost = _rate(bucket.lost_rate, bucket.bytes)
     return _rate(bucket.rate, bucket.bytes), burst, most, lost, _ns(bucket.ceiling_s)
@@ -214,6 +215,26 @@ def spec(
     if wrong := _native.limits_wrong(data):
         raise UsageError(f"these limits cannot hold: {wrong}")
     return data
+
+
+def parse(text: str, names: frozenset[str]) -> tuple[Policy | None, list[Mistake]]:
+    """A policy that boards can hold, or its mistakes; `names`: the operations."""
+    policy, mistakes = rules_toml.parse(text, names)
+    wrong = misfit(policy) if policy is not None else None
+    return (None, [wrong]) if wrong is not None else (policy, mistakes)
+
+
+def misfit(policy: Policy) -> Mistake | None:
+    """The first limit that does not fit on a board beside those that every job is under."""
+    together: list[Bucket] = []
+    for limit in sorted(policy.limits, key=lambda limit: limit.match != Match()):
+        bucket = replace(of(limit), name=str(len(together)))
+        try:
+            spec([*together, bucket], lease_s=policy.lease_s, weights=policy.weights)
+        except UsageError as error:
+            return Mistake(limit.line, f"{limit.name!r} has no room on a board: {error}")
+        together += [bucket] if limit.match == Match() else []
+    return None
 
 
 def read_spec(data: bytes) -> list[Bucket]:

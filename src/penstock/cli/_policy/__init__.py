@@ -12,15 +12,14 @@ def load(path: str) -> "Policy":
     from pathlib import Path
 
     from penstock.base.errors import UsageError
-    from penstock.policy import rules_toml
-    from penstock.runs import board
+    from penstock.runs import board, limits
 
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8"
         raise UsageError(f"the policy {path} cannot be read ({why})") from error
-    policy, mistakes = rules_toml.parse(text, frozenset(board.operations()))
+    policy, mistakes = limits.parse(text, frozenset(board.operations()))
     if policy is None:
         raise UsageError("\n".join(f"{path}:{m.line}: {m.text}" for m in mistakes))
     return policy

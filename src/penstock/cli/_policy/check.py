@@ -21,19 +21,18 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from penstock.base.errors import UsageError
-    from penstock.policy import rules_toml
-    from penstock.runs import board
+    from penstock.runs import board, limits
 
     try:
         text = Path(args.file).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8"
         raise UsageError(f"the policy {args.file} cannot be read ({why})") from error
-    policy, mistakes = rules_toml.parse(text, frozenset(board.operations()))
+    policy, mistakes = limits.parse(text, frozenset(board.operations()))
     if args.json:
         rows = [{"file": args.file, "line": m.line, "text": m.text} for m in mistakes]
-        limits = [limit.name for limit in policy.limits] if policy else []
-        _common.print_json({"schema_version": 1, "mistakes": rows, "limits": limits})
+        names = [limit.name for limit in policy.limits] if policy else []
+        _common.print_json({"schema_version": 1, "mistakes": rows, "limits": names})
     elif policy is not None:
         print(f"{args.file} is right: {len(policy.limits)} limits, {len(policy.jobs)} rules for jobs")
     for m in mistakes if not args.json else ():
