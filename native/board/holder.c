@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #include "board/check.h"
@@ -127,15 +128,18 @@ static bool read_usage(void *arg, size_t offset, void *into, size_t size) {
   return pread(h->usage, into, size, (off_t)(h->usage_offset + offset)) == (ssize_t)size;
 }
 
-/* When a thread began, by CLOCK_MONOTONIC; 0: there is none. */
+enum { NOT_SEEN = 1 };
+
+/* When a thread began, by CLOCK_MONOTONIC; 0: there is none; NOT_SEEN: it lives, and /proc says nothing of it. */
 static uint64_t began_ns(uint32_t thread) {
   char path[64], text[1024], state;
   unsigned long long ticks;
   snprintf(path, sizeof path, "/proc/%u/stat", thread);
   int fd = open(path, O_RDONLY | O_CLOEXEC);
-  ssize_t size = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
-  if (fd >= 0)
-    close(fd);
+  if (fd < 0)
+    return !syscall(SYS_tkill, (pid_t)thread, 0) || errno == EPERM ? NOT_SEEN : 0;
+  ssize_t size = read(fd, text, sizeof text - 1);
+  close(fd);
   text[size > 0 ? size : 0] = 0;
   const char *after = strrchr(text, ')'); /* the name before may hold anything */
   if (!after || sscanf(after + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",

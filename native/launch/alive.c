@@ -2,7 +2,9 @@
 /* See alive.h. */
 #include "launch/alive.h"
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +24,9 @@ struct penstock_alive {
   size_t count, room;
 };
 
+/* Where /proc does not tell: whether there is a process of this number at all. */
+static bool is_there(uint32_t pid) { return (pid_t)pid > 0 && (!kill((pid_t)pid, 0) || errno == EPERM); }
+
 static bool read_text(const char *path, char *ret, size_t room) {
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   ssize_t size = fd < 0 ? -1 : read(fd, ret, room - 1);
@@ -31,17 +36,25 @@ static bool read_text(const char *path, char *ret, size_t room) {
   return size > 0;
 }
 
-uint64_t penstock_start_ticks(uint32_t pid) {
+/* False: it cannot be seen, or is gone.  A zombie has no ticks. */
+static bool read_ticks(uint32_t pid, uint64_t *ret) {
   char path[64], text[1024], state;
   unsigned long long ticks;
+  *ret = 0;
   snprintf(path, sizeof path, "/proc/%u/stat", pid);
   if (!read_text(path, text, sizeof text))
-    return 0;
+    return false;
   const char *after = strrchr(text, ')'); /* the name before may hold anything */
-  if (!after || sscanf(after + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                       &state, &ticks) != 2)
-    return 0;
-  return state == 'Z' || state == 'X' ? 0 : ticks;
+  if (after && sscanf(after + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                       &state, &ticks) == 2 && state != 'Z' && state != 'X')
+    *ret = ticks;
+  return true;
+}
+
+uint64_t penstock_start_ticks(uint32_t pid) {
+  uint64_t ticks;
+  read_ticks(pid, &ticks);
+  return ticks;
 }
 
 static uint64_t namespace_of(const char *pid) {
@@ -101,7 +114,9 @@ static void list_foreign(struct penstock_alive *a) {
 
 bool penstock_alive(struct penstock_alive *a, uint32_t pid, uint64_t start_ticks, uint64_t pid_namespace) {
   if (!pid_namespace || pid_namespace == a->own_namespace) {
-    uint64_t ticks = penstock_start_ticks(pid);
+    uint64_t ticks;
+    if (!read_ticks(pid, &ticks))
+      return is_there(pid);
     return ticks && (!start_ticks || ticks == start_ticks);
   }
   if (!a->listed)

@@ -18,7 +18,7 @@ import trustme
 from launching import until
 from plane import POLICY, Site
 
-from penstock.control import wire
+from penstock.control import tools, wire
 
 JOB = [{"id": "4711", "user": "alice"}]
 
@@ -241,7 +241,7 @@ def test_rates_move_with_demand_and_are_explained(site: Site) -> None:
         b.report([busy], [0])
         return float(a.grants()[0])
 
-    until(lambda: 850 < cycle(50) < 940, "a has what b leaves")
+    until(lambda: 850 < cycle(50) < 960, "a has what b leaves")
     until(lambda: cycle(450) < 510, "b has its share back")
     found = site.ask("policy", "explain", "--job", "1", "--json")["jobs"][0]
 
@@ -261,6 +261,39 @@ def test_c11_a_renewed_certificate_is_used_without_a_restart(site: Site) -> None
         return bool(fake.socket.getpeercert(binary_form=True) != serial)
 
     until(renewed, "new connections see the new certificate")
+
+
+def test_c11_people_and_tools_too_see_the_renewed_certificate(site: Site) -> None:
+    context = ssl.create_default_context(cafile=str(site.folder / "ca.pem"))
+    context.set_alpn_protocols(["h2"])
+
+    def shown() -> bytes | None:
+        raw = socket.create_connection((site.host, site.ports[1]), timeout=10)
+        with context.wrap_socket(raw, server_hostname=site.host) as sock:
+            return sock.getpeercert(binary_form=True)
+
+    first = shown()
+    site.certificate("controller", site.host)
+    until(lambda: shown() != first, "new connections see the new certificate")
+
+    assert site.ask("jobs") == "no job is known on any node\n"
+
+
+def test_an_empty_token_file_lets_nobody_in_and_is_made_anew(site: Site) -> None:
+    """A controller that was killed while it made them, or a disk that was full."""
+    assert site.controller is not None
+    site.controller.end()
+    (site.state / "admin.token").write_text("")
+    site.start_controller()
+    nobody = site.ask("policy", "set", "all metadata", "5/s", token="", check=False)
+
+    assert nobody.returncode == 12
+    assert len((site.state / "admin.token").read_text()) > 30
+    assert (site.state / "admin.token").stat().st_mode & 0o777 == 0o600
+    assert site.ask("policy", "set", "all metadata", "5/s", "--json")["policy"] == 2
+    assert not tools.may("", ["", "x"])
+    assert not tools.may("y", ["", "x"])
+    assert tools.may("x", ["", "x"])
 
 
 def test_a_wrong_start_is_one_sentence(tmp_path: Path) -> None:

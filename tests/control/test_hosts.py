@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One job on three hosts, each with a network and an agent of its own, one controller over mTLS."""
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ import pytest
 from launching import until
 from plane import Hosts, Site
 from plane_jobs import asked, held_to, rate, row, start
+
+from penstock.control import local
 
 pytestmark = [
     pytest.mark.root,
@@ -43,6 +46,11 @@ def site(tmp_path: Path) -> Iterator[Site]:
         hosts.end()
 
 
+def is_connected(site: Site, node: str) -> bool:
+    told = json.loads(local.ask(str(site.socket(node)), op="status")["json"])
+    return bool(told["controller"]["connected"])
+
+
 def test_the_limit_of_a_job_on_three_hosts_holds_in_sum_and_through_a_partition(site: Site) -> None:
     hosts = site.hosts  # type: ignore[attr-defined]
     pairs = [(name, "4711") for name in NAMES]
@@ -55,12 +63,14 @@ def test_the_limit_of_a_job_on_three_hosts_holds_in_sum_and_through_a_partition(
     shown = site.job("4711")
 
     hosts.cut_off("n3")
+    until(lambda: not is_connected(site, "n3"), "C01: the agent notices that nobody is there", 60)
     until(lambda: rate(site, pairs[:2], 1.0) > 1050, "the two others have what it left", 60)
     alone = until(lambda: (r := rate(site, pairs[2:], 1.0)) < 200 and r, "on_lost holds on the lost one", 60)
     others = rate(site, pairs[:2])
     screen = site.ask("status", "4711", node="n3")
 
     hosts.cut_off("n3", cut=False)
+    until(lambda: is_connected(site, "n3"), "it has found the controller again", 60)
     until(lambda: row(site, "n3", "4711")["lease_left_s"] > 0, "it is back", 60)  # type: ignore[index]
     until(lambda: rate(site, pairs[2:], 1.0) > 300, "it has its share again", 60)
     held_to(site, pairs, 1000, 1350)

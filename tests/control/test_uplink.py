@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Coming back after a loss, and what agents and controllers refuse of each other."""
 
+import contextlib
 import random
 import signal
+import ssl
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import trustme
 from launching import until
 from plane import Site
 from plane_jobs import asked, held_to, rate, row, start
@@ -108,10 +111,44 @@ def test_who_has_not_said_who_he_is_may_say_little() -> None:
     assert len(list(frames.feed(long))) == 1
 
 
+def shake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+    """A whole handshake, in memory."""
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        client.wrap_bio(to_client, to_server, server_hostname="head"),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(10):
+        for side in list(sides):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+                sides.remove(side)
+    assert sides == []
+
+
+def test_c11_a_half_renewed_certificate_leaves_the_old_one(tmp_path: Path) -> None:
+    """The new certificate is there, its key is not yet."""
+    ca, paths = trustme.CA(), [tmp_path / name for name in ("h.pem", "h.key", "ca.pem")]
+    ca.cert_pem.write_to_path(str(paths[2]))
+    old, new = ca.issue_cert("head"), ca.issue_cert("head")
+    old.cert_chain_pems[0].write_to_path(str(paths[0]))
+    old.private_key_pem.write_to_path(str(paths[1]))
+    files = tls.Files(*map(str, paths))
+    server = tls.Certificates(files, server=True)
+    client = ssl.create_default_context(cafile=str(paths[2]))
+    old.configure_cert(client)
+    shake(server.context, client)
+    new.cert_chain_pems[0].write_to_path(str(paths[0]))
+
+    assert "cannot be used" in server.refresh()
+    shake(server.context, client)
+    new.private_key_pem.write_to_path(str(paths[1]))
+    assert server.refresh() == ""
+    shake(server.context, client)
+
+
 def test_the_agent_says_in_one_sentence_why_it_is_not_let_in(tmp_path: Path) -> None:
     """A foreign certificate, a used token, an authority that is not its own: it goes on trying, and jobs run."""
-    import trustme
-
     with Site(tmp_path) as site:
         site.start_controller()
         token = site.token()

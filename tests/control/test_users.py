@@ -4,6 +4,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -83,7 +84,7 @@ class Node:
 
         def found() -> list[Path]:
             boards = mine.iterdir() if mine.exists() else []
-            return [p for p in boards if p.is_dir() and p.name.startswith(f"{name}-")]
+            return [p for p in boards if re.fullmatch(rf"{name}-[0-9a-f]+", p.name)]
 
         [path] = until(found, f"job {name} has a board")
         until(lambda: self.row(name), f"the agent tells of job {name}")
@@ -174,6 +175,30 @@ def test_two_users_cannot_touch_each_others_boards_nor_the_agents(node: Node) ->
     assert as_user(BOB, lambda: os.open(bobs / "control", os.O_RDONLY)) == "done"
     node.goes_on("1")
     node.goes_on("2")
+
+
+HIDDEN = ("unshare", "-m", "sh", "-c", 'mount -t proc -o hidepid=2 proc /proc && exec "$@"', "sh")
+
+
+def test_an_agent_that_cannot_see_others_does_not_start(tmp_path: Path) -> None:
+    """It would take every job for ended."""
+    words = ["--json", "--all-users", "--policy", str(tmp_path / "policy.toml")]
+    words += ["--set", f"agent.socket={tmp_path}/s/agent.sock", "--set", f"agent.boards={tmp_path}/boards"]
+    (tmp_path / "policy.toml").write_text(POLICY)
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    os.chown(tmp_path, AGENT, AGENT)
+    done = subprocess.run(
+        [*HIDDEN, sys.executable, "-c", AS_USER, str(AGENT), *words],
+        env={"PATH": "/usr/sbin:/usr/bin:/bin", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode != 0
+    assert "processes of other users cannot be seen here" in done.stderr
 
 
 def test_each_user_has_his_own_limit_and_sees_his_own_jobs(node: Node) -> None:

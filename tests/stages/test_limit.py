@@ -420,6 +420,40 @@ def test_a_waiter_of_another_pid_namespace_is_dead_when_it_is_silent(limited: Li
     assert limited.held().waiting == 0
 
 
+GIVES_BACK = """
+import os, sys
+from pathlib import Path
+from penstock.runs import limits
+hold = limits.Hold(Path(sys.argv[1]))
+os.setgid(61003), os.setuid(61003)
+assert not os.path.exists(f"/proc/{sys.argv[2]}")
+print(hold.give_back())
+"""
+
+
+def test_a_waiter_whom_proc_hides_is_not_dead(limited: Limited) -> None:
+    """An agent's account where /proc is mounted with hidepid: only the kernel's word for death counts."""
+    if os.geteuid():
+        pytest.skip("needs root to mount /proc and to become another user")
+    limited.limit(dataclasses.replace(META, rate=0))
+    process = limited.start("calls", 2)
+    limited.until(lambda: limited.held().waiting == 1)
+    hidden = 'mount -t proc -o hidepid=2 proc /proc && exec "$@"'
+    program = ["unshare", "-m", "sh", "-c", hidden, "sh", sys.executable, "-c", GIVES_BACK]
+    command = [*program, limited.under.folder, str(process.pid)]  # type: ignore[attr-defined]
+
+    def taken_back() -> int:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        return int(done.stdout)
+
+    assert taken_back() == 0
+    assert limited.held().waiting == 1
+    process.kill()
+    process.wait()
+    assert taken_back() == 1
+
+
 def test_a_killed_waiter_without_an_agent_costs_its_one_call(limited: Limited) -> None:
     limited.limit(dataclasses.replace(META, rate=2))
     process = limited.start("calls", 100)

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 
-def write(path: Path, data: bytes) -> None:
-    """Write beside the place, then move it there; a link is followed, and stays."""
+def write(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write beside the place, then move it there; a link is followed, and stays.  `mode`: at most, of a new file."""
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
             file.write(data)
@@ -17,7 +17,9 @@ def write(path: Path, data: bytes) -> None:
     place = path.resolve()
     beside = place.with_name(f".{place.name}.{os.getpid()}")
     try:
-        with beside.open("wb") as file:
+        with os.fdopen(
+            os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "wb"
+        ) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -625,6 +625,11 @@ class Agent:
 
     async def serve(self, ready: Callable[["Agent"], None] | None = None) -> None:
         """Until SIGTERM or SIGINT."""
+        if self.config.everybody and not identity.sees_others():
+            raise DeniedError(
+                "processes of other users cannot be seen here (/proc is mounted with hidepid): give the agent's "
+                "account the group that may (its option gid=); docs/guide/site.md tells how"
+            )
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -80,6 +80,7 @@ class Session(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
+        tls.watch(transport)
         self.address = str((transport.get_extra_info("peername") or ("?",))[0])
         self.controller.sessions.add(self)
 

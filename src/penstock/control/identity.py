@@ -73,12 +73,22 @@ def cgroup_of(pid: int) -> str:
 
 
 def start_ticks(pid: int) -> int:
-    """When a process began (field 22 of its stat): with its pid it names a process for ever; 0: it is gone."""
+    """When a process began (field 22 of its stat): with its pid it names a process for ever; 0: it is gone.
+
+    Raises OSError where that cannot be seen."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return 0
     return int(text.rpartition(")")[2].split()[19])
+
+
+def sees_others() -> bool:
+    """Whether processes of other users can be looked at."""
+    try:
+        return start_ticks(1) > 0
+    except OSError:
+        return False
 
 
 @lru_cache(maxsize=4096)

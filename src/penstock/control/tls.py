@@ -4,15 +4,27 @@
 Invariants:
 1. A node is what its certificate says: a name among its DNS names, or one that a wildcard of one level covers.
 2. Certificates may be renewed in place: `Certificates.refresh` loads them anew for connections that begin later, and
-   keeps the old ones when the new ones cannot be loaded.
+   keeps the old ones when the new ones cannot be loaded, as while a key does not belong to its certificate yet.
+3. A connection whose other side is silently gone ends within GONE_MS of the first bytes that nobody received.
 """
 
+import contextlib
+import socket
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.base.errors import PenstockError, UsageError
+
+GONE_MS = 3000
+
+
+def watch(transport: Any) -> None:
+    """Notice that the other side's host is gone: the kernel would go on for a quarter of an hour."""
+    sock = transport.get_extra_info("socket")
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, GONE_MS)
 
 
 class Files(NamedTuple):
@@ -31,6 +43,18 @@ class Files(NamedTuple):
             if not Path(path).is_file():
                 raise UsageError(f"there is no file {path} (tls.{what})")
         return self
+
+    def times(self) -> tuple[int, ...]:
+        return tuple(Path(path).stat().st_mtime_ns for path in self)
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        context.load_verify_locations(self.ca)
+        context.load_cert_chain(self.certificate, self.key)
+
+    def pair(self) -> tuple[bytes, bytes]:
+        """Key and certificate, which belong together."""
+        self.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        return Path(self.key).read_bytes(), Path(self.certificate).read_bytes()
 
 
 class Certificates:
@@ -51,11 +75,13 @@ class Certificates:
 
     def _load(self) -> str:
         try:
-            times = tuple(Path(path).stat().st_mtime_ns for path in self.files)
+            times = self.files.times()
             if times == self._times:
                 return ""
-            self.context.load_verify_locations(self.files.ca)
-            self.context.load_cert_chain(self.files.certificate, self.files.key)
+            self.files.load_into(
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            )  # what fails half way must not be ours
+            self.files.load_into(self.context)
         except (OSError, ssl.SSLError) as error:
             why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
             return f"the certificate {self.files.certificate} with key and {self.files.ca} cannot be used ({why})"

@@ -10,6 +10,7 @@ Invariant: an error is a status with one sentence; nothing a caller sends stops 
 import hmac
 import logging
 import secrets
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from penstock import __version__
+from penstock.base import beside
 from penstock.base.errors import NothingMatchedError, PenstockError, UsageError
-from penstock.control import wire
+from penstock.control import tls, wire
 from penstock.control.fleet import Fleet, Known
 from penstock.control.journal import ALL
 
@@ -40,15 +42,20 @@ def methods() -> dict[str, tuple[Any, Any]]:
 
 
 def tokens(state: Path) -> dict[str, str]:
-    """The tokens by role, made where they are not there yet."""
+    """The tokens by role, made where there are none yet."""
     found = {}
     for role in ("reader", "admin"):
         path = state / f"{role}.token"
-        if not path.exists():
-            path.touch(mode=0o600)
-            path.write_text(secrets.token_urlsafe(24) + "\n", "utf-8")
-        found[role] = path.read_text("utf-8").strip()
+        found[role] = path.read_text("utf-8").strip() if path.exists() else ""
+        if not found[role]:
+            found[role] = secrets.token_urlsafe(24)
+            beside.write(path, f"{found[role]}\n".encode(), 0o600)
     return found
+
+
+def may(said: str, needed: list[str]) -> bool:
+    """Whether somebody who says this word has one of the tokens; no word is none of them."""
+    return bool(said) and any(hmac.compare_digest(said.encode(), token.encode()) for token in needed if token)
 
 
 class Service:
@@ -195,7 +202,7 @@ def _handler(
 
     async def handle(request: Any, context: Any) -> Any:
         said = dict(context.invocation_metadata() or ()).get("authorization", "").removeprefix("Bearer ")
-        if not any(hmac.compare_digest(said.encode(), token.encode()) for token in needed):
+        if not may(said, needed):
             what = "look" if name in LOOKING else "change anything"
             await context.abort(
                 grpc.StatusCode.PERMISSION_DENIED,
@@ -209,6 +216,24 @@ def _handler(
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     return handle
+
+
+def _credentials(files: tls.Files) -> Any:
+    """The certificate as it is now, and as it will be when it was renewed: gRPC asks at each connection."""
+    times: list[tuple[int, ...]] = [()]
+
+    def fetch() -> Any:
+        try:
+            now = files.times()
+            if now == times[0]:
+                return None
+            pair = files.pair()
+        except (OSError, ssl.SSLError):
+            return None  # half renewed: the old one goes on
+        times[0] = now
+        return grpc.ssl_server_certificate_configuration([pair])
+
+    return grpc.dynamic_ssl_server_credentials(fetch(), fetch)
 
 
 async def start(controller: "Controller", address: tuple[str, int]) -> tuple[Any, int]:
@@ -232,11 +257,9 @@ async def start(controller: "Controller", address: tuple[str, int]) -> tuple[Any
     await watched.set("", health_pb2.HealthCheckResponse.SERVING)
     await watched.set(wire.SERVICE, health_pb2.HealthCheckResponse.SERVING)
     reflection.enable_server_reflection((wire.SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    files = controller.config.files
-    pair = (Path(files.key).read_bytes(), Path(files.certificate).read_bytes())
     host, port = address
     try:
-        bound = server.add_secure_port(f"{host}:{port}", grpc.ssl_server_credentials([pair]))
+        bound = server.add_secure_port(f"{host}:{port}", _credentials(controller.config.files))
     except RuntimeError as error:
         raise PenstockError(f"{host}:{port} cannot be listened at for people and tools") from error
     await server.start()

@@ -68,6 +68,7 @@ class Uplink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
+        tls.watch(transport)
         self.frames = wire.Frames(wire.ToAgent)
         hello = wire.Hello(
             version=wire.VERSION,
