@@ -219,8 +219,9 @@ bool penstock_hold_asked(const struct penstock_holder *h, unsigned bucket, struc
   size_t word_at = offsetof(struct penstock_limits_usage, word) + bucket * sizeof word;
   size_t lines_at = offsetof(struct penstock_limits_usage, demand) + bucket * sizeof lines;
   *ret = (struct penstock_asked){0};
-  if (!read_usage((void *)(uintptr_t)h, word_at, &word, sizeof word) ||
-      !read_usage((void *)(uintptr_t)h, lines_at, lines, sizeof lines))
+  /* The word last: calls that are counted in between make the sum larger, never smaller than it was. */
+  if (!read_usage((void *)(uintptr_t)h, lines_at, lines, sizeof lines) ||
+      !read_usage((void *)(uintptr_t)h, word_at, &word, sizeof word))
     return false;
   add_up(&ret->demand, lines);
   ret->issued = word.issued;

@@ -33,6 +33,14 @@ class Alone:
         self.fleet = self.agent.fleet = fleet.Fleet(self.agent.policy, 1)
         self.fleet.join(fleet.Member("n1", heard_s=time.monotonic()))
 
+    def restart(self) -> None:
+        """Another agent goes on with the same boards."""
+        for here in self.agent.jobs.values():
+            here.hold.close()
+            here.board.watch = None
+        self.agent = agent.Agent(self.agent.config)
+        self.agent.adopt()
+
     def set_policy(self, text: str, number: int) -> None:
         self.agent.set_policy(text, number)
         self.fleet.set_policy(self.agent.policy, number)
@@ -216,6 +224,41 @@ def test_one_user_who_writes_that_calls_are_slow_is_one_of_many(
     alone.agent._measure_latency()
 
     assert alone.agent.latency_s == 0.003
+
+
+def test_counters_that_go_back_mark_the_job(alone: Alone) -> None:
+    """A user who writes his counters down asks for less than he has."""
+    path = Path(alone.ask(job="1")["board"])
+    control = board.control(path)
+    undrawn = ((4096 + control.chunk_count * 16) + 4095) // 4096 * 4096 + 128 + 64 * 128 + 8
+
+    def counted(calls: int) -> str:
+        with (path / "usage").open("r+b") as file:
+            file.seek(undrawn)
+            file.write(struct.pack("<Q", calls * 1024))
+        for _ in range(3):
+            alone.agent.tick()
+        alone.agent._mark_bypassing()
+        return alone.here("1").bypassing
+
+    assert [counted(calls) for calls in (10, 500, 500, 900)] == [""] * 4
+    assert counted(300) == agent.FALSE
+    assert counted(2000) == agent.FALSE
+
+
+def test_a_job_that_was_released_here_stays_so_over_a_restart(alone: Alone) -> None:
+    alone.ask(job="1")
+    alone.ask(job="2")
+    alone.ask(op="release", job="1")
+    alone.agent.hear(wire.ToAgent(release=wire.Release(jobs=["2"])))
+    assert [alone.here(job).hold.observe()[0].open for job in "12"] == [True, True]
+    alone.restart()
+    released = [alone.here(job).hold.observe()[0].open for job in "12"]
+    alone.ask(op="release", job="1", undo="1")
+    alone.restart()
+
+    assert released == [True, False]  # what the controller said it says again
+    assert not alone.here("1").hold.observe()[0].open
 
 
 @pytest.mark.parametrize(("mounts", "under"), [((), False), (("/mnt/pfs",), True)])

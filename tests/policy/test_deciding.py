@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The site's decision: its laws on any rows, and how it moves rates between nodes and jobs."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -214,3 +215,42 @@ def test_jobs_without_rules_get_what_the_algorithm_gives_them(
     assert {pair: share.why for pair, share in quick.shares.items()} == {
         pair: share.why for pair, share in other.shares.items()
     }
+
+
+def test_dominant_shares_are_decided_for_all_resources_at_once() -> None:
+    """One needs metadata, one bytes: each has most of what it needs most; apart both would have half and half."""
+    limits = (Limit("meta", 100.0, sharing="drf"), Limit("data", 1000.0, bytes=True, sharing="drf"))
+    rows = Rows(
+        job=np.array([0, 0, 1, 1, 1]),
+        node=np.array([0, 0, 1, 1, 2]),
+        limit=np.array([0, 1, 0, 1, 1]),
+        asked=np.array([70.0, 250.0, 25.0, 400.0, 400.0]),
+        waiting=np.array([1.0, 0, 0, 1, 1]),
+        grant=np.array([70.0, 250.0, 30.0, 400.0, 400.0]),
+        jobs=(Job("a"), Job("b")),
+    )
+    grants, memory = deciding.decide(0.0, rows, Policy(limits=limits), Memory())
+    sums = {
+        (j, x): float(grants.rate[(rows.job == j) & (rows.limit == x)].sum()) for j in (0, 1) for x in (0, 1)
+    }
+    dominant = [sums[0, 0] / 100, sums[1, 1] / 1000]
+    apart, _ = deciding.decide(
+        0.0, rows, Policy(limits=(limits[0], replace(limits[1], sharing="maxmin"))), memory
+    )
+
+    assert sums[0, 0] + sums[1, 0] <= 100 + 1e-6
+    assert sums[0, 1] + sums[1, 1] <= 1000 + 1e-6
+    assert dominant[0] == pytest.approx(dominant[1], rel=0.02)
+    assert sums[0, 0] > float(apart.rate[0]) + 1  # of what its data is worth less to it
+    assert "which it needs most" in grants.shares[0, 0].why
+
+
+@given(st.lists(st.tuples(row, st.integers(0, 1)), max_size=12), st.floats(1, 1e6))
+def test_dominant_shares_keep_each_limit(rows: list[Any], rate: float) -> None:
+    policy = Policy(limits=(Limit("m", rate, sharing="drf"), Limit("d", 2 * rate, sharing="drf")))
+    found = rows_of(*(r for r, _ in rows))
+    found = replace(found, limit=np.array([x for _, x in rows], dtype=np.int64))
+
+    grants, _ = deciding.decide(0.0, found, policy, Memory())
+
+    assert deciding.broken(found, grants.rate, policy) == ""

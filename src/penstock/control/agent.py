@@ -47,6 +47,8 @@ LOOK_EVERY_S = 1.0
 BY_HAND_LEASE_S = 3600.0
 BY_HAND_MAX = 16  # of one job: processes that have set limits
 UNVERIFIED_MAX = 64  # jobs of one user that no scheduler knows
+RETURNED_BYTES = 8 << 30  # that all callers of a job on a node may have drawn at once and give back
+FALSE = "its counters went back: somebody wrote into them"
 HELD_FOR_S = 2.0  # a row that did not wait for so long is not held back any more
 
 
@@ -86,6 +88,8 @@ class Row:
     since_s: float = 0.0  # held back since, by the wall clock; 0: it is not
     waited_at_s: float = 0.0  # when it last was, by the monotonic clock
     held: limits.Held | None = None
+    seen: float = 0.0  # units that two looks, one after the other, found at least
+    is_false: bool = False  # two looks found less
     past: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=16))  # (time, units drawn)
 
     @property
@@ -151,7 +155,8 @@ class Agent:
         self.rows: list[tuple[JobHere, Row]] = []
         self.changed = True
         self.released_all = self.released_here = False
-        self.released: set[str] = set()
+        self.released: set[str] = set()  # by the controller
+        self.released_jobs_here: set[str] = set()
         self.latency_s = 0.0
         self._latency_before: dict[Path, tuple[int, int]] = {}
         self.uplink: Uplink | None = None
@@ -204,7 +209,9 @@ class Agent:
         if kept and not self.config.policy:
             with contextlib.suppress(wire.WireError):
                 self.set_policy(kept["text"], kept["number"])
-        self.released_here = bool(self._kept("released"))
+        kept = self._kept("released")
+        self.released_here = bool(kept.get("all")) if isinstance(kept, dict) else bool(kept)
+        self.released_jobs_here = set(kept.get("jobs", ())) if isinstance(kept, dict) else set()
         for found in sorted(boards.adopt(self.folder), key=lambda b: b.about.start_s):
             if before := self.jobs.get((found.about.uid, found.about.job)):
                 before.hold.close()
@@ -242,7 +249,8 @@ class Agent:
             limit = self.policy.limits[number]
             row = row_of(number, limit, matching.start_rate(limit.rate), now_s + self.policy.lease_s)
             name = row.bucket.name
-            if name in before:
+            if name in before and before[name].bucket.bytes == row.bucket.bytes:
+                row.seen, row.is_false = before[name].seen, before[name].is_false
                 row.rate, row.until_s = min(before[name].rate, limit.rate), before[name].until_s
                 row.held, row.past, row.why = before[name].held, before[name].past, before[name].why
             elif name in found:  # of a former agent: it goes on as it was
@@ -266,7 +274,8 @@ class Agent:
         return replace(row.bucket, rate=row.rate, open=self._is_released(here, row))
 
     def _is_released(self, here: JobHere, row: Row) -> bool:
-        free = self.released_all or self.released_here or here.job.id in self.released
+        jobs = self.released | self.released_jobs_here
+        free = self.released_all or self.released_here or here.job.id in jobs
         return free and row.number >= 0
 
     def _grant(self, here: JobHere, row: Row, rate: float, lease_s: float) -> None:
@@ -400,6 +409,9 @@ class Agent:
                 self.plans.over(here.board.path.name)
                 self.ended.append(here.board)
                 self._latency_before.pop(here.board.path, None)
+                if here.job.id in self.released_jobs_here:
+                    self.released_jobs_here.discard(here.job.id)
+                    self._keep_released()
                 self.changed = True
         self._clear_ended(now_s)
         self.plans.look()
@@ -437,6 +449,8 @@ class Agent:
         found = bypass.known(self.config.bypass) if self.config.bypass else {}
         for here in self.jobs.values():
             said = bypass.sentence(found.get(here.board.path.name, []))
+            if any(row.is_false for row in here.rows):
+                said = "; ".join(filter(None, (said, FALSE)))
             self.changed = self.changed or said != here.bypassing
             here.bypassing = said
 
@@ -607,15 +621,22 @@ class Agent:
             "jobs": shown,
         }
 
+    def _keep_released(self) -> None:
+        found = {"all": self.released_here, "jobs": sorted(self.released_jobs_here)}
+        self._keep("released", json.dumps(found))
+
     def _release(self, peer: local.Peer, asked: dict[str, str]) -> dict[str, Any]:
         undo, job = asked.get("undo") == "1", asked.get("job", "")
         if peer.uid not in (0, os.geteuid()):
             raise DeniedError("only root and the agent's own account may release jobs from a site's limits")
-        if job:
-            (self.released.discard if undo else self.released.add)(job)
+        if job and undo:
+            self.released.discard(job)
+            self.released_jobs_here.discard(job)
+        elif job:
+            self.released_jobs_here.add(job)
         else:
             self.released_here = not undo
-            self._keep("released", json.dumps(self.released_here))
+        self._keep_released()
         self._all_again()
         log.warning("%s %s released by uid %d", job or "every job", "no more" if undo else "is", peer.uid)
         count = sum(1 for here in self.jobs.values() if not job or here.job.id == job)
@@ -707,6 +728,7 @@ async def _pause(stop: asyncio.Event, seconds: float) -> None:
 def note(row: Row, held: limits.Held, now_s: float, time_s: float) -> None:
     """What a row asks for, from its counters now and before."""
     units, before = held.asked, row.held
+    audit(row, units)
     if before is None or not row.past or units < row.past[-1][1]:
         row.past.clear()
         row.past.append((now_s, units))
@@ -728,6 +750,18 @@ def note(row: Row, held: limits.Held, now_s: float, time_s: float) -> None:
         row.since_s = row.since_s or time_s
     elif now_s - row.waited_at_s > HELD_FOR_S:
         row.since_s = 0.0
+
+
+def audit(row: Row, units: float) -> None:
+    """Whether a bucket's counters went back: they only grow, but for bytes that were drawn and not moved.
+
+    One look alone may find a call half counted: what two find, one after the other, is so."""
+    if row.held is None:
+        row.seen = 0.0
+        return
+    last = row.held.asked
+    row.is_false = row.is_false or max(last, units) < row.seen - (RETURNED_BYTES if row.bucket.bytes else 1.0)
+    row.seen = max(row.seen, min(last, units))
 
 
 def job_message(here: JobHere) -> Any:

@@ -173,7 +173,7 @@ class Controller:
         self.operations = operations
         self.journal = journals.Journal(config.state / "journal.sqlite")
         self.base, self.text = "", ""
-        self.set_s = time.time()
+        self.begun: dict[str, tuple[str, float]] | None = None  # as the journal has it
         self.fleet = fleets.Fleet(Policy())
         self.planner = planner.Planner(config.placing)
         self.certificates = tls.Certificates(config.files, server=True)
@@ -202,9 +202,21 @@ class Controller:
 
     def _hold(self, held: journals.Set) -> None:
         policy = checked(held.text, self.operations, f"policy {held.number}")
-        self.base, self.text, self.set_s = held.base, held.text, held.time_s
+        self.base, self.text = held.base, held.text
         self.fleet.set_policy(policy, held.number)
+        tables = fleets.timetables(policy)
+        for name, (what, time_s) in self.journal.begun().items():
+            if tables.get(name) == what:
+                self.fleet.memory.algorithms.setdefault(name, time_s)
         self.tell(self.policy_message())
+
+    def _note_begun(self) -> None:
+        """A controller that comes back goes on in its timetables."""
+        tables, states = fleets.timetables(self.fleet.policy), self.fleet.memory.algorithms
+        found = {name: (tables[name], states[name]) for name in tables if name in states}
+        if found != self.begun:
+            self.journal.begin(found)
+            self.begun = found
 
     def set_policy(self, text: str, who: str, said: str, base: str | None = None) -> journals.Set:
         """Checked whole, written down, then told."""
@@ -267,7 +279,7 @@ class Controller:
         totals = None
         if upstream is not None:
             totals, lease_s = upstream.totals(self.fleet), min(lease_s, upstream.lease_s())
-        found = self.fleet.cycle(began, time.time() - self.set_s, totals)
+        found = self.fleet.cycle(began, time.time(), totals)
         for member, why in found.refused:
             if member.session is not None:
                 member.session.refuse(why)
@@ -287,6 +299,7 @@ class Controller:
         now_s = time.monotonic()
         self.fleet.guard()
         self.fleet.note_held(time.time())
+        self._note_begun()
         for member in list(self.fleet.members.values()):
             if member.session is not None and not member.stale and member.rows <= 10_000:
                 whys = self.fleet.whys_of(member)

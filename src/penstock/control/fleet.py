@@ -176,8 +176,11 @@ class Fleet:
         )
         for member in self.members.values():
             member.limit = map_[member.limit]
+        before, now = timetables(self.policy), timetables(policy)
+        same = {name for name, table in now.items() if before.get(name) == table}
+        states = {name: state for name, state in self.memory.algorithms.items() if name in same}
         self.policy, self.number = policy, number
-        self.memory = replace(self.memory, algorithms={}, rates={})
+        self.memory = replace(self.memory, algorithms=states, rates={})
         self._dirty = True
 
     # ---- jobs by number ----
@@ -268,12 +271,12 @@ class Fleet:
         return asked, waiting, ~((asked >= 0) & (asked <= ABSURD) & (waiting >= 0) & (waiting <= ABSURD))
 
     def cycle(
-        self, now_s: float, policy_s: float, totals: Mapping[tuple[int, int], float] | None = None
+        self, now_s: float, time_s: float, totals: Mapping[tuple[int, int], float] | None = None
     ) -> Cycle:
-        """Collect, decide, cut apart.  `policy_s`: since the policy was set; `totals`: from above (aggregator)."""
+        """Collect, decide, cut apart.  `time_s`: what timetables go by; `totals`: from above (aggregator)."""
         rows, refused = self.observe(now_s)
         if totals is None:
-            self.grants, self.memory = deciding.decide(policy_s, rows, self.policy, self.memory)
+            self.grants, self.memory = deciding.decide(time_s, rows, self.policy, self.memory)
         else:
             self.grants = deciding.split(rows, self.policy, totals)
         wrong = deciding.broken(rows, self.grants.rate, self.policy) if totals is None else ""
@@ -360,6 +363,11 @@ class Fleet:
         """A column of all rows, what is absurd in it cut."""
         values = np.frombuffer(b"".join([getattr(m, name) for m in self._order]))
         return np.nan_to_num(np.clip(values, 0, ABSURD), nan=0.0)
+
+
+def timetables(policy: Policy) -> dict[str, str]:
+    """The limits that go by a timetable, and what stands in it."""
+    return {x.name: repr(policy.timetables[x.name]) for x in policy.limits if x.sharing == "timetable"}
 
 
 def _known(said: Any) -> Known:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a controller must not forget: the policy and each change of it, who did what, who may join, what is released.
 
-SQLite on a local disk.  Grants and demand are not in it: agents tell those anew within a report.
+When timetables began is in it too.  SQLite on a local disk.  Grants and demand are not in it: agents tell those anew
+within a report.
 
 Invariants:
 1. A policy that was set is on disk before anybody is told of it.
@@ -26,6 +27,7 @@ create table if not exists audit(time_s real not null, who text not null, what t
 create table if not exists tokens(hash text primary key, uses integer not null, expires_s real not null);
 create table if not exists nodes(name text primary key, joined_s real not null, token text not null);
 create table if not exists released(job text primary key);
+create table if not exists begun(name text primary key, what text not null, time_s real not null);
 """
 ALL = "*"  # in `released`: every job
 
@@ -105,6 +107,19 @@ class Journal:
         self.db.execute("insert into nodes values (?, ?, ?)", (node, time.time(), _hash(token)))
         self.note(node, "joined")
         return ""
+
+    # ---- timetables ----
+
+    def begun(self) -> dict[str, tuple[str, float]]:
+        """Of each limit with a timetable: which one, and when it began."""
+        return {name: (what, time_s) for name, what, time_s in self.db.execute("select * from begun")}
+
+    def begin(self, found: dict[str, tuple[str, float]]) -> None:
+        """These have begun, and no others."""
+        with self.db:
+            self.db.execute("begin")
+            self.db.execute("delete from begun")
+            self.db.executemany("insert into begun values (?, ?, ?)", [(k, *v) for k, v in found.items()])
 
     # ---- released ----
 

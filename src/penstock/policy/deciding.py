@@ -12,6 +12,7 @@ Invariants (each a property test):
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,23 +64,67 @@ def decide(time_s: float, rows: Rows, policy: Policy, memory: Memory) -> tuple[G
     rate = np.zeros(len(rows.job))
     shares: dict[tuple[int, int], Share] = {}
     states = dict(memory.algorithms)
-    for number, limit in enumerate(policy.limits):
-        index = np.flatnonzero(rows.limit == number)
+    asks = [_ask(number, limit, rows, memory) for number, limit in enumerate(policy.limits)]
+    dominant = _dominant(time_s, asks, rows.jobs, policy)
+    for number, (limit, total, index, job, wish) in enumerate(asks):
         if not len(index):
             continue
-        total = min(limit.rate, memory.rates.get(limit.name, limit.rate))
-        wish = demand.estimate(rows.asked[index], rows.waiting[index], rows.grant[index], total)
-        job = rows.job[index]
         if limit.per == "node":
             rate[index] = _by_pool(total, rows.node[index], wish)
             continue
-        of_job, why = _of_jobs(time_s, limit, total, job, wish, rows.jobs, policy, states)
+        if limit.name in dominant:
+            of_job, why = dominant[limit.name]
+        else:
+            of_job, why = _of_jobs(time_s, limit, total, job, wish, rows.jobs, policy, states)
         part = segments.fill(of_job, job, wish)
         rate[index] = segments.spread(of_job, job, part)
         asked = np.bincount(job, weights=wish, minlength=len(rows.jobs))
         for j in np.flatnonzero(np.bincount(job)).tolist():
             shares[number, j] = Share(float(of_job[j]), float(asked[j]), why.get(j, f"its own {limit.name}"))
     return Grants(rate, shares), Memory(states, dict(memory.rates))
+
+
+class Ask(NamedTuple):
+    """What is asked of one limit."""
+
+    limit: Limit
+    total: float
+    rows: Ints  # which are its
+    job: Ints  # by such a row
+    wish: Floats
+
+
+def _ask(number: int, limit: Limit, rows: Rows, memory: Memory) -> Ask:
+    index = np.flatnonzero(rows.limit == number)
+    total = min(limit.rate, memory.rates.get(limit.name, limit.rate))
+    wish = demand.estimate(rows.asked[index], rows.waiting[index], rows.grant[index], total)
+    return Ask(limit, total, index, rows.job[index], wish)
+
+
+def _dominant(
+    time_s: float, asks: list[Ask], jobs: tuple[Job, ...], policy: Policy
+) -> dict[str, tuple[Floats, dict[int, str]]]:
+    """Of limits shared by dominant resource fairness, by name: what each job has, decided for all of them at once."""
+    of = [ask for ask in asks if ask.limit.sharing == "drf" and ask.limit.per == "site" and len(ask.rows)]
+    if len(of) < 2:
+        return {}
+    asked = {a.limit.name: np.bincount(a.job, weights=a.wish, minlength=len(jobs)) for a in of}
+    total = {a.limit.name: a.total for a in of}
+    claims = []
+    for j in sorted({int(j) for ask in of for j in ask.job}):
+        rule = policy.rule_of(jobs[j])
+        wish = {name: min(float(asked[name][j]), total[name]) for name in total}
+        reserve = {name: rate for name, rate in rule.reserve.items() if name in total}
+        claims.append(Claim(str(j), wish, reserve, rule.weight, rule.priority, rule.unit))
+    seen = Observation(time_s, total, tuple(claims))
+    decision, _ = groups.decide(ALGORITHMS["drf"].decide, seen, Settings(), None)
+    found = {}
+    for name in total:
+        of_job = np.zeros(len(jobs))
+        for claim in claims:
+            of_job[int(claim.name)] = decision.grants[claim.name][name]
+        found[name] = of_job, {int(claim.name): decision.why[claim.name] for claim in claims}
+    return found
 
 
 def split(rows: Rows, policy: Policy, totals: Mapping[tuple[int, int], float]) -> Grants:
