@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 from penstock import Catalog
 from penstock.catalog import sums
+from penstock.catalog.build import build
 from penstock.catalog.reader import CHANGED_INSIDE
+from penstock.catalog.scanning import quiet
 from penstock.targets.driver import driver_for
 from penstock.targets.layouts import wish
 from tests.catalog.conftest import penstock
@@ -61,6 +64,49 @@ def test_checksum_goes_with_the_bytes_it_was_of(tree: Path, fast: Path) -> None:
     held = Catalog.open(catalog).sums("a/file7")
     assert held is not None
     assert held.whole == digest("xxh3", b"other")
+
+
+def test_reading_goes_on_where_it_was(tree: Path, fast: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ended in the middle: what was read and written is not read again, and what cannot be had is tried once."""
+    build(tree, fast / "set.cat")
+    (tree / "a/file7").write_bytes(b"not as the catalog has it")
+    tried, read = list[bytes](), sums.read
+
+    def noted(path: bytes, layout: Any, kind: str) -> Any:
+        tried.append(path)
+        return read(path, layout, kind)
+
+    def ended(progress: Any) -> None:
+        if progress.folders == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sums, "read", noted)
+    with monkeypatch.context() as patched:
+        patched.setattr(sums, "round_s", lambda looking_s: 0.0)
+        with pytest.raises(KeyboardInterrupt):
+            sums.add(fast / "set.cat", "xxh3", ended)
+    done = _summed(fast / "set.cat")
+    assert 100 < done < len(tried) < 200
+    first, tried[:] = len(tried), []
+    assert sums.add(fast / "set.cat", "xxh3", quiet) == 282 - done
+    assert first + len(tried) < 300
+    assert _summed(fast / "set.cat") == 282
+    assert tried.count(os.fsencode(tree / "a/file7")) == 1
+    assert Catalog.open(fast / "set.cat").readlink("link") == "a/b/c/file1"
+
+
+def _summed(catalog: Path) -> int:
+    cat = Catalog.open(catalog)
+    return sum(
+        cat.sums(f"{here}/{row.name}" if here else row.name) is not None
+        for here, _, _ in cat.walk()
+        for row in cat.scandir(here)
+    )
+
+
+def test_looking_takes_a_tenth() -> None:
+    assert sums.round_s(0.1) == sums.ROUND_S
+    assert sums.round_s(60) == 600
 
 
 @pytest.mark.root

@@ -8,9 +8,12 @@ Invariant: a checksum is kept only if size and times of the file were the same b
 """
 
 import os
+import stat
 import struct
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +28,7 @@ KINDS = {"xxh3": 1, "blake3": 2}
 DIGEST_BYTES = 16
 READ_BYTES = 4 << 20
 OBJECTS_MAX = 2000
+ROUND_S = 30.0
 _TRIES = 20
 _OBJECT = struct.Struct("<II16s")
 _HEAD = struct.Struct("<B3x16s")
@@ -116,48 +120,90 @@ def read(path: bytes, layout: Layout | None, kind: str) -> tuple[Sums, tuple[int
         os.close(fd)
 
 
-def add(folder: Path, kind: str, say: Say) -> int:
-    """Reads all files that have no checksum of this kind, and keeps theirs; how many."""
-    import stat
-    import time
+def round_s(looking_s: float) -> float:
+    """So long files are read before their checksums are written: killed, no more than that is lost.  Looking for files
+    that have none takes a tenth of the time at most."""
+    return max(ROUND_S, 10 * looking_s)
 
+
+@dataclass
+class _Work:
+    """What came of it so far."""
+
+    kind: str
+    began: float = field(default_factory=time.monotonic)
+    count: int = 0
+    folders: int = 0
+    unread: set[bytes] = field(default_factory=set)
+    """Files that cannot be had: they are not tried again."""
+
+
+def add(folder: Path, kind: str, say: Say) -> int:
+    """Reads all files that have no checksum of this kind, and keeps theirs, now and then and at the end; how many."""
     hasher(kind)
-    catalog, began, count = Catalog.open(folder, check=True), time.monotonic(), 0
-    batch, wanted = _native.batch_new(), dict[bytes, list[tuple[bytes, Any]]]()
+    work = _Work(kind)
+    while _round(folder, work, say):
+        pass
+    return work.count
+
+
+def _wanted(catalog: Catalog, work: _Work) -> dict[bytes, list[tuple[bytes, Any]]]:
+    """Files that have no checksum of this kind, by folder, as (name, entry)."""
+    wanted = dict[bytes, list[tuple[bytes, Any]]]()
 
     def want(which: int, row: Any, target: Any, path: bytes, depth: int) -> bool:
         blob = catalog.view.part(path, SUMS)
         held = decode(blob) if blob else None
-        if held is None or held.kind != kind:
+        if (held is None or held.kind != work.kind) and path not in work.unread:
             head, _, name = path.rpartition(b"/")
             wanted.setdefault(head, []).append((name, row[1]))
         return True
 
     tests = [(8, 0, 0, 1 << (stat.S_IFREG >> 12), 0, None), (27, 0, 0, 0, 0, None), (1, 0, 1, 0, 0, None)]
     catalog.view.find("", b"", 0, 2**32 - 1, tests, 1, want)
-    for done, (head, names) in enumerate(wanted.items()):
+    return wanted
+
+
+def _read_as(catalog: Catalog, path: bytes, entry: Any, kind: str) -> Sums | None:
+    """The checksums of a file that is as the catalog has it."""
+    try:
+        found = read(catalog.manifest.root + b"/" + path, catalog.layout(path), kind)
+    except OSError:
+        return None
+    known = (entry.st_ino, entry.st_size, entry.st_mtime_ns, entry.st_ctime_ns)
+    return found[0] if found is not None and found[1] == known else None
+
+
+def _round(folder: Path, work: _Work, say: Say) -> bool:
+    """Some of them, into a segment; are there more?"""
+    began, before = time.monotonic(), work.count
+    catalog = Catalog.open(folder, check=True)
+    wanted = _wanted(catalog, work)
+    batch, more, left = _native.batch_new(), False, len(wanted)
+    end = time.monotonic() + round_s(time.monotonic() - began)
+    for head, names in wanted.items():
         for name, entry in names:
+            more = work.count > before and time.monotonic() > end
+            if more:
+                break
             path = head + b"/" + name if head else name
-            try:
-                found = read(catalog.manifest.root + b"/" + path, catalog.layout(path), kind)
-            except OSError:
-                continue
-            if found is None or found[1] != (
-                entry.st_ino,
-                entry.st_size,
-                entry.st_mtime_ns,
-                entry.st_ctime_ns,
-            ):
+            found = _read_as(catalog, path, entry, work.kind)
+            if found is None:
+                work.unread.add(path)
                 continue
             learnt = entry.learnt_ns or catalog.view.folder(head)[1]
             kept = (*entry.fields[:12], learnt, *entry.fields[13:])
-            _native.batch_add(batch, name, kept, None, catalog.layout_bytes(path), encode(found[0]))
-            count += 1
+            _native.batch_add(batch, name, kept, None, catalog.layout_bytes(path), encode(found))
+            work.count += 1
         _native.batch_close(batch, head, 0, time.time_ns())
-        say(Progress(count, done, len(wanted) - done, time.monotonic() - began, 1))
-    if count:
+        if more:
+            break
+        work.folders += 1
+        left -= 1
+        say(Progress(work.count, work.folders, left, time.monotonic() - work.began, 1))
+    if work.count > before:
         prepend(folder, store.put(folder, [batch]))
-    return count
+    return more
 
 
 class _Full(Exception):
