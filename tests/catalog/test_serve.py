@@ -460,6 +460,21 @@ def test_s01_only_the_folder_that_changed_is_given_up(env: dict[str, str], cat: 
     assert ran.passed >= 100
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_s01_whatever_a_job_does_to_a_served_tree_it_sees_what_is_there(
+    env: dict[str, str], cat: Path, tree: Path, fast: Path, seed: int
+) -> None:
+    """The same changes and questions, by three processes, on a tree that is not served, give the same answers."""
+    words = [sys.executable, "-S", str(Path(__file__).with_name("turns.py"))]
+    bare_words = [*words, str(plant(fast / "copy")), str(seed), "400"]
+    bare = subprocess.run(bare_words, capture_output=True, timeout=60, check=True)
+    ran = serve(env, cat, *words, tree, seed, 400)
+    assert ran.status == 0, ran.err
+    said, expected = ran.out.splitlines(), bare.stdout.splitlines()
+    assert [pair for pair in zip(said, expected, strict=True) if pair[0] != pair[1]] == []
+    assert ran.served > 0
+
+
 def test_s01_what_the_program_inherits_for_writing_is_not_answered(
     env: dict[str, str], cat: Path, tree: Path
 ) -> None:
