@@ -18,6 +18,7 @@ from penstock.targets.layouts import wish
 from penstock.testbed import ceph
 from tests.catalog.captured import DISORDER, PYTHON, kill_amid, names, sets
 from tests.catalog.conftest import facts, penstock, plant, same, walked
+from tests.catalog.test_serve import same_tools, settle
 
 WHY_NOT = ceph.missing()
 pytestmark = [
@@ -122,3 +123,13 @@ def test_random_runs_on_cephfs_that_are_killed(mount: Path, seed: int) -> None:
         kill_amid(it, seed, with_agent=seed == 1)
         update(it.catalog)
         it.is_as_fresh()
+
+
+def test_programs_are_answered_from_the_catalog_as_they_would_be(mount: Path, tmp_path: Path) -> None:
+    """stat, links and listings: fields, inodes and names as CephFS gives them."""
+    tree = plant(mount / "served")
+    settle(tree, 2.3)
+    build(tree, tmp_path / "set.cat")
+    env = {**os.environ, "PENSTOCK_STATE_DIR": str(tmp_path / "state"), "PENSTOCK_LOG": str(tmp_path / "log")}
+    for words, ran in same_tools(env, tmp_path / "set.cat", tree, mount / "other"):
+        assert ran.listings >= 8, words

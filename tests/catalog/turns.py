@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: PTH
+# ruff: noqa: PLW0108, PTH101, PTH102, PTH104, PTH106, PTH108, PTH113, PTH115, PTH116, PTH119, PTH120, PTH123, PTH208, PTH211
 """turns.py ROOT SEED COUNT: changes and questions about a tree by three processes in turn; prints what each got.
 
 What depends on where and when (inodes, times, orders) is left out, so that two trees with the same names give the same.
