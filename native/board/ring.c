@@ -43,7 +43,7 @@ static bool reserve(struct penstock_ring *ring, uint32_t slots, uint32_t parts, 
   return false;
 }
 
-static void note_all(struct penstock_ring *ring) { __atomic_store_n(&ring->all, 1, __ATOMIC_RELEASE); }
+void penstock_ring_doubt(struct penstock_ring *ring) { __atomic_store_n(&ring->all, 1, __ATOMIC_RELEASE); }
 
 /* Notes the folder of a path whose event was dropped. */
 static void note_folder(struct penstock_ring *ring, const char *path, size_t size) {
@@ -51,7 +51,7 @@ static void note_folder(struct penstock_ring *ring, const char *path, size_t siz
   const char *slash = size ? memrchr(path, '/', size) : NULL;
   size_t parent = slash ? (size_t)(slash - path) : 0;
   if (!slash || parent > sizeof folders->path) {
-    note_all(ring);
+    penstock_ring_doubt(ring);
     return;
   }
   if (parent == 0)
@@ -68,7 +68,7 @@ static void note_folder(struct penstock_ring *ring, const char *path, size_t siz
     if (none == hash)
       return;
   }
-  note_all(ring);
+  penstock_ring_doubt(ring);
 }
 
 /* The places within the mapping are reckoned from `slots`, which was checked when the ring was mapped; the head may

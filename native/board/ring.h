@@ -46,7 +46,7 @@ struct penstock_ring {
   _Alignas(64) uint64_t head; /* position of the next slot to be reserved */
   _Alignas(64) uint64_t tail; /* the helper's: all before were read */
   _Alignas(64) uint64_t dropped;
-  uint32_t all; /* 1: dropped events, of folders that are not noted */
+  uint32_t all; /* 1: dropped events, of folders that are not noted, or changes of names too long to be told */
 };
 
 struct penstock_ring_slot {
@@ -121,6 +121,8 @@ static inline bool penstock_ring_wrong(const struct penstock_ring *ring, uint32_
    are noted.  `slots` is the ring's, as checked against the size of the mapping. */
 bool penstock_ring_put(struct penstock_ring *ring, uint32_t slots, const struct penstock_event *event, const char *path,
                        const char *path2);
+/* Something changed that cannot be told: the helper looks at everything in the end. */
+void penstock_ring_doubt(struct penstock_ring *ring);
 
 /* ---- the helper's side: functions give 0 or -errno ---- */
 

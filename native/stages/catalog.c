@@ -7,7 +7,8 @@
    2. Opens for reading and reads tell nothing.  A descriptor that can write is told of when a process gets it or first
       writes to it, and again when that process closes it; who ends without closing leaves it open for the helper.
    3. A file is told by its name, and a closed one by its device and inode too: descriptors' numbers mean nothing to
-      others.  A file that has no name any more is not told of. */
+      others.  Of a closed file that has no name any more only the name that it had is told.
+   4. A change whose name is too long to be told puts the whole tree in doubt. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -42,14 +43,13 @@ static void put(struct penstock_call *c, uint8_t what, uint8_t flags, bool named
   penstock_ring_put(penstock_here.ring, penstock_here.ring_slots, &event, c->path, c->path2);
 }
 
-/* Which file a descriptor that is about to be closed is of; false: of one without a name. */
-static bool identify(const struct penstock_call *c, uint64_t *dev, uint64_t *ino) {
+/* Which file a descriptor that is about to be closed is of; nothing for one without a name. */
+static void identify(const struct penstock_call *c, uint64_t *dev, uint64_t *ino) {
   struct stat st;
-  if (PENSTOCK_RAW(fstat, c->fd, &st, 0, 0) != 0)
-    return true;
+  if (PENSTOCK_RAW(fstat, c->fd, &st, 0, 0) != 0 || st.st_nlink == 0)
+    return;
   *dev = st.st_dev;
   *ino = st.st_ino;
-  return st.st_nlink > 0;
 }
 
 /* A descriptor that this process has from elsewhere (inherited, received, copied) and can write to. */
@@ -72,13 +72,22 @@ static void first_write(const struct penstock_call *c) {
 
 static enum penstock_answer before(struct penstock_call *c) {
   uint64_t dev = 0, ino = 0;
-  if (c->does & PENSTOCK_DOES_WRITE && penstock_here.ring)
+  if (penstock_here.ring && (c->does & PENSTOCK_DOES_WRITE || penstock_changes_descriptor(c)))
     first_write(c);
   uint8_t what = penstock_here.ring ? what_of(c) : 0;
-  if (!what || !penstock_path(c) || (what == PENSTOCK_EVENT_CLOSE && !identify(c, &dev, &ino)))
+  if (!what || !penstock_path(c))
     return PENSTOCK_GO;
+  if (what == PENSTOCK_EVENT_CLOSE)
+    identify(c, &dev, &ino);
   put(c, what, 0, true, dev, ino);
   return PENSTOCK_GO;
+}
+
+/* Is a name that the call made or changed longer than can be told?  What has a descriptor was told of when it was opened. */
+static bool is_too_long(struct penstock_call *c, uint8_t what) {
+  if (what == PENSTOCK_EVENT_CLOSE || what == PENSTOCK_EVENT_MAP)
+    return false;
+  return (c->given && !penstock_path(c)) || (c->given2 && !penstock_path2(c));
 }
 
 /* The name is told again where libc made it up (mkstemp), and where the call went by another than was seen before. */
@@ -93,6 +102,8 @@ static void after(struct penstock_call *c) {
   }
   if (!what || (!c->told && c->failed))
     return;
+  if (!c->failed && is_too_long(c, what))
+    penstock_ring_doubt(penstock_here.ring);
   bool named = !c->told || (c->does & PENSTOCK_DOES_OPEN && c->creates) || c->op == PENSTOCK_OP_MKDIR;
   if (named && !c->failed && !penstock_path(c))
     named = false;

@@ -14,6 +14,22 @@ static inline bool penstock_could_write(const struct penstock_call *c) {
   return c->entry && c->entry->flags & PENSTOCK_FD_WRITES;
 }
 
+/* Does it change the file itself through a descriptor that can write?  Writing apart. */
+static inline bool penstock_changes_descriptor(const struct penstock_call *c) {
+  switch (c->op) {
+  case PENSTOCK_OP_TRUNCATE:
+  case PENSTOCK_OP_ALLOCATE:
+  case PENSTOCK_OP_CHMOD:
+  case PENSTOCK_OP_CHOWN:
+  case PENSTOCK_OP_UTIME:
+  case PENSTOCK_OP_SETXATTR:
+  case PENSTOCK_OP_REMOVEXATTR:
+    return c->fd >= 0 && penstock_could_write(c);
+  default:
+    return false;
+  }
+}
+
 /* PENSTOCK_EVENT_*, or 0: nothing.  What is done through a descriptor that can write is known by its open and close. */
 static inline uint8_t penstock_changes(const struct penstock_call *c) {
   switch (c->op) {
@@ -30,7 +46,7 @@ static inline uint8_t penstock_changes(const struct penstock_call *c) {
   case PENSTOCK_OP_UTIME:
   case PENSTOCK_OP_SETXATTR:
   case PENSTOCK_OP_REMOVEXATTR:
-    return c->fd >= 0 && penstock_could_write(c) ? 0 : PENSTOCK_EVENT_CHANGE;
+    return penstock_changes_descriptor(c) ? 0 : PENSTOCK_EVENT_CHANGE;
   case PENSTOCK_OP_MKDIR:
   case PENSTOCK_OP_MKNOD:
   case PENSTOCK_OP_SYMLINK:

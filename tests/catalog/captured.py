@@ -78,7 +78,8 @@ class Set:
         cat, top = Catalog.open(self.catalog), os.fsencode(self.tree)
         own = os.fsencode(self.catalog.name)
         paths = {p for p in walked(self.tree) if p != own and not p.startswith(own + b"/")}
-        assert set(names(cat)) == paths
+        has = set(names(cat))
+        assert (has - paths, paths - has) == (set(), set())
         for path in sorted(paths):
             now = os.lstat(top + b"/" + path)
             assert stripped(cat.stat(path)) == stripped(now), path

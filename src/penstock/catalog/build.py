@@ -5,7 +5,9 @@ A build puts segments aside on the way, named in the manifest as `building`; kil
 that were listed are not listed again.  At the end the segments become one, and that one becomes the catalog; until
 then the one before, if there was one, stays as it was.
 
-Invariant: a catalog says of no folder that it is complete which was not listed wholly.
+Invariants:
+1. A catalog says of no folder that it is complete which was not listed wholly.
+2. What others add while a build goes on lies above what it brings.
 """
 
 import os
@@ -21,7 +23,7 @@ import msgspec
 
 from penstock import _native
 from penstock.base.errors import PenstockError
-from penstock.catalog import store
+from penstock.catalog import marks, store
 from penstock.catalog.identity import identity_of
 from penstock.catalog.reader import COMPLETE, DOUBT, LEFT_OUT, LISTED, UNREADABLE, segments_of
 from penstock.catalog.scanning import Limits, Outcome, Problem, Progress, Say, Scan, quiet
@@ -69,7 +71,8 @@ def build(
         outcome = scan.run(say, lambda part: _put_aside(into, part))
     else:
         outcome = _spread(executor, workers, top, into, options, limits, say, pending)
-    return Built(_finish(into, outcome, resumed), outcome, resumed)
+    lost = frozenset[str]() if resumed else marks.lost(began.doubts)
+    return Built(_finish(into, outcome, resumed, lost), outcome, resumed)
 
 
 def _begin(root: bytes, folder: Path, options: store.Options, fresh: bool) -> tuple[store.Manifest, bool]:
@@ -94,7 +97,7 @@ def _begin(root: bytes, folder: Path, options: store.Options, fresh: bool) -> tu
         if resumed:
             return held
         return msgspec.structs.replace(
-            held, building=(), building_options=options, building_identity=identity
+            held, building=(), over=held.parts, building_options=options, building_identity=identity
         )
 
     return store.commit(folder, change), resumed
@@ -192,8 +195,8 @@ def _problems(folder: Path, part: store.Part) -> int:
     return count
 
 
-def _finish(folder: Path, outcome: Outcome, resumed: bool) -> store.Manifest:
-    """What was put aside becomes the catalog."""
+def _finish(folder: Path, outcome: Outcome, resumed: bool, lost: frozenset[str]) -> store.Manifest:
+    """What was put aside takes the place of what the catalog was when the build began."""
     held = store.read(folder).manifest
     if held is None or not held.building:
         raise PenstockError(f"{folder}: nothing was read, or somebody removed the catalog while it was built")
@@ -202,12 +205,13 @@ def _finish(folder: Path, outcome: Outcome, resumed: bool) -> store.Manifest:
 
     def change(now: store.Manifest | None) -> store.Manifest:
         begun = now or held
+        settled = msgspec.structs.replace(begun, doubts=tuple(it for it in begun.doubts if it not in lost))
         return msgspec.structs.replace(
-            begun,
+            store.laid(settled, begun.over, (whole,), instead=True),
             options=begun.building_options or begun.options,
             identity=begun.building_identity or begun.identity,
-            parts=(whole,),
             building=(),
+            over=(),
             building_options=None,
             building_identity=None,
             built_ns=time.time_ns(),

@@ -8,9 +8,13 @@ Invariants:
 1. Only names that the run touched are asked about, and their folders; whole folders are read where events were lost,
    and where a folder came from outside of what is known.
 2. What the file system says holds, never what an event said; asking twice gives the same.
-3. A folder is called complete if it was before, or if it was made, or brought, before our eyes.
-4. Killed, it leaves the catalog as it was written last; `penstock catalog update` finds the rest.
-5. Errors of single names are nothing: files come and go.
+3. A folder is called complete if it was before, or if it was made, or brought, before our eyes.  One that was made is
+   listed once before that is written: others may have put names into it.
+4. What others added to the catalog since we looked is looked at again before we say otherwise.
+5. Its mark stands in the manifest while it works.  Killed, it leaves the catalog as it was written last, with the mark:
+   `penstock catalog update` then looks at everything.
+6. Names are told as programs gave them, and kept as they are without links in their folders.
+7. Errors of single names are nothing: files come and go.
 """
 
 import errno
@@ -18,7 +22,7 @@ import os
 import select
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,12 +30,12 @@ from typing import Any, NamedTuple
 
 from penstock import _native
 from penstock.base.errors import PenstockError
-from penstock.catalog import store, sums
-from penstock.catalog.events import Event, Move, Watch
+from penstock.catalog import marks, store
+from penstock.catalog.events import Event, Move, Watch, What, parent
 from penstock.catalog.identity import identity_of
-from penstock.catalog.reader import CAPTURED, COMPLETE, GONE, Catalog
+from penstock.catalog.reader import CAPTURED, COMPLETE, GONE, Catalog, segments_of
 from penstock.catalog.scanning import EXCLUDES, LAYOUTS, Limits, Scan, quiet
-from penstock.catalog.update import update
+from penstock.catalog.update import add, update
 from penstock.targets.mounts import mount_of
 
 FLUSH_ENTRIES = 50_000
@@ -40,6 +44,9 @@ EVENTS_AT_ONCE = 2_000
 STALLED_S = 2.0
 """So long a slot of the ring may be in the making, while its writer may be waiting for a processor."""
 WAIT_S = (0.002, 0.1)
+LOOKS_MAX = 1_000
+"""So many names that a folder has besides those that were told are looked at one by one; else it is scanned."""
+TRIES = 5
 _TOMBSTONE = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, GONE, 0)
 _IS_GONE = (errno.ENOENT, errno.ENOTDIR)
 _FLAGS_AT, _LEARNT_AT = 13, 12
@@ -51,6 +58,7 @@ class Found(NamedTuple):
     entry: Any
     target: bytes | None
     layout: bytes | None
+    learnt_ns: int
 
 
 def parents(path: bytes) -> Iterator[bytes]:
@@ -66,7 +74,9 @@ class Overlay:
     """What was found since the last segment was written; paths are below the root."""
 
     found: dict[bytes, Found | None] = field(default_factory=dict)  # None: gone, and all below it
-    complete: set[bytes] = field(default_factory=set)  # folders of which every name is here
+    complete: dict[bytes, int] = field(default_factory=dict)
+    """Folders of which every name is here: since when that is known; 0: they were made, and not listed yet."""
+    came: dict[bytes, bytes] = field(default_factory=dict)  # folders that were renamed: their names before
     hidden: set[bytes] = field(default_factory=set)  # folders below which older segments say nothing true
 
     def below(self, path: bytes) -> list[bytes]:
@@ -76,7 +86,9 @@ class Overlay:
         """Nothing that was known below the path holds any more."""
         for p in self.below(path):
             del self.found[p]
-        self.complete = {p for p in self.complete if p != path and not p.startswith(path + b"/")}
+        self.complete = {
+            p: ns for p, ns in self.complete.items() if p != path and not p.startswith(path + b"/")
+        }
         self.hidden.add(path)
 
     def is_hidden(self, path: bytes) -> bool:
@@ -92,8 +104,12 @@ class Follower:
         self.watch = Watch()
         self.overlay = Overlay()
         self.looked = 0
-        self.astray = False
-        self.base = _opened(folder, root)
+        self.astray: set[int] = set()
+        """Inodes of files that were written and whose names are gone; 0: of some that nobody told."""
+        self.mark = marks.own()
+        self.base = _opened(folder, root, self.mark)
+        self.real_root = os.path.realpath(root)
+        self.folders: dict[bytes, bytes] = {}  # what folders are called without links; of one round
         kind = mount_of(os.fsdecode(root)).type
         self.layout = LAYOUTS.get(kind)
         self.own = os.path.relpath(os.fsencode(folder), root)
@@ -124,19 +140,79 @@ class Follower:
             entry = self.base.stat(rel)
         except OSError:
             return None
-        return Found(entry, self.base.view.part(rel, 1), self.base.view.part(rel, 2))
+        return self._found(rel, entry)
+
+    def _found(self, rel: bytes, entry: Any) -> Found:
+        """An entry of the base."""
+        assert self.base is not None
+        learnt_ns = entry.learnt_ns or self.base.folder(rel.rpartition(b"/")[0]).learnt_ns
+        return Found(entry, self.base.view.part(rel, 1), self.base.view.part(rel, 2), learnt_ns)
+
+    @property
+    def begin(self) -> tuple[store.Part, ...]:
+        """The segments of the base."""
+        return self.base.manifest.parts if self.base else ()
+
+    # ---- links in folders ----
+
+    def real(self, path: bytes) -> bytes:
+        """What a name is called without links in its folder; in the tree it begins as the root was given."""
+        folder = parent(path)
+        name = path[len(folder.rstrip(b"/")) + 1 :]
+        return self._as_given(self._real_folder(folder).rstrip(b"/") + b"/" + name) if name else path
+
+    def _real_folder(self, folder: bytes) -> bytes:
+        if folder not in self.folders:
+            try:
+                fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            except OSError:
+                return self.real(folder)  # gone: those above it may be links
+            try:
+                found = os.readlink(b"/proc/self/fd/%d" % fd)  # noqa: PTH115 - names are bytes
+            finally:
+                os.close(fd)
+            self.folders[folder] = found
+        return self.folders[folder]
+
+    def _as_given(self, path: bytes) -> bytes:
+        """A path without links, below the root as it was given."""
+        top = self.real_root.rstrip(b"/")
+        below = path == self.real_root or path.startswith(top + b"/")
+        return self.whole(path[len(top) + 1 :]) if below else path
+
+    def feed(self, event: Event) -> None:
+        real = event._replace(
+            path=event.path and self.real(event.path), path2=event.path2 and self.real(event.path2)
+        )
+        self.watch.feed(real)
+        for said, now in ((event.path, real.path), (event.path2, real.path2)):
+            if said != now:
+                self.watch.look.add(said)  # when it was told there may have been no link
+
+    def _look_behind(self, path: bytes) -> None:
+        """A change by the name of a link is one of what it leads to."""
+        rel = self.below_root(path)
+        found = self.overlay.found.get(rel) if rel is not None else None
+        if found is None or stat.S_ISLNK(found.entry.st_mode):
+            target = self.below_root(self._as_given(os.path.realpath(path)))
+            if target is not None and target != rel:
+                self.look(target)
 
     # ---- looking ----
 
     def ask(self, path: bytes) -> Found | None:
         """What the file system says; None: there is nothing."""
         self.looked += 1
+        now_ns = time.time_ns()
+        if self.real(path) != path:
+            return None  # a link leads to it
         try:
-            return Found(*_native.entry_whole(path, self.layout))
+            entry, target, layout = _native.entry_whole(path, self.layout)
         except OSError as error:
             if error.errno in _IS_GONE:
                 return None
             raise
+        return Found(entry, target, layout, now_ns)
 
     def look(self, rel: bytes) -> None:
         try:
@@ -170,10 +246,14 @@ class Follower:
             if is_folder:
                 self.overlay.hidden.add(rel)
                 if self.whole(rel) in self.watch.made:
-                    self.overlay.complete.add(rel)
+                    self.overlay.complete[rel] = 0
                 else:
-                    self.watch.whole.add(self.whole(rel))
+                    self._read_whole([rel])
         self.overlay.found[rel] = now
+
+    def _read_whole(self, folders: Iterable[bytes]) -> None:
+        for rel in folders:
+            self.watch.whole.add(self.whole(rel))
 
     def _look_at_links(self, rel: bytes, was: Found) -> None:
         """Other names of the same file have changed with it."""
@@ -213,62 +293,77 @@ class Follower:
         if was is None or not stat.S_ISDIR(was.entry.st_mode):
             return
         rows = {new + p[len(old) :]: found for p, found in self._known_below(old)}
-        complete = {new + p[len(old) :] for p in self._complete_below(old)}
+        complete = {new + p[len(old) :]: ns for p, ns in self._complete_below(old)}
         self.overlay.forget_below(old)
         self.overlay.forget_below(new)
         self.overlay.found[old] = None
         self.overlay.found[new] = was
         self.overlay.found |= rows
         self.overlay.complete |= complete
+        self.overlay.came[new] = self.overlay.came.pop(old, old)
 
     def _known_below(self, rel: bytes) -> Iterator[tuple[bytes, Found]]:
         if self.base is not None and not self.overlay.is_hidden(rel):
             for path, entry in _below(self.base, rel):
                 if path not in self.overlay.found and not self.overlay.is_hidden(path):
-                    yield path, Found(entry, self.base.view.part(path, 1), self.base.view.part(path, 2))
+                    yield path, self._found(path, entry)
         for path in self.overlay.below(rel):
             found = self.overlay.found[path]
             if found is not None:
                 yield path, found
 
-    def _complete_below(self, rel: bytes) -> Iterator[bytes]:
-        yield from (p for p in self.overlay.complete if p == rel or p.startswith(rel + b"/"))
+    def _complete_below(self, rel: bytes) -> Iterator[tuple[bytes, int]]:
+        for path, learnt_ns in self.overlay.complete.items():
+            if path == rel or path.startswith(rel + b"/"):
+                yield path, learnt_ns
         if self.base is None or self.overlay.is_hidden(rel):
             return
         folders = [rel, *(p for p, entry in _below(self.base, rel) if stat.S_ISDIR(entry.st_mode))]
         for path in folders:
-            if not self.overlay.is_hidden(path) and self.base.folder(path).complete:
-                yield path
+            if not self.overlay.is_hidden(path) and (known := self.base.folder(path)).complete:
+                yield path, known.learnt_ns
 
     # ---- a round ----
 
     def round(self, events: list[tuple[Any, ...]]) -> None:
         """Take events, and look at what they name."""
+        self.folders.clear()
+        by_name: set[bytes] = set()
         for row in events:
-            self.watch.feed(Event(*row))
+            event = Event(*row)
+            self.feed(event)
+            if event.what == What.CHANGE and event.path:
+                by_name.add(event.path)
         taken = self.watch.take()
         for each in taken.moves:
             self.move(each)
         for path in taken.look:
             if (rel := self.below_root(path)) is not None:
                 self.look(rel)
+        for path in by_name:
+            self._look_behind(path)
         self._note_astray(taken.closed)
 
-    def _note_astray(self, closed: set[bytes]) -> None:
+    def _note_astray(self, closed: dict[bytes, int]) -> None:
         """Was a file written whose name is gone?  It may have another that nobody said."""
-        for path in closed:
+        for path, ino in closed.items():
             rel = self.below_root(path)
-            self.astray = self.astray or (rel is not None and self.overlay.found.get(rel) is None)
+            if rel is not None and self.overlay.found.get(rel) is None:
+                self.astray.add(ino)
 
     def _look_astray(self) -> None:
-        """At all names of files that have several."""
+        """At all names that these files may have."""
         here = [p for p, found in self.overlay.found.items() if found and found.entry.st_nlink > 1]
         for rel in [*here, *(p for names in self._links().values() for p in names)]:
-            if (found := self.known(rel)) is not None and not stat.S_ISDIR(found.entry.st_mode):
+            found = self.known(rel)
+            if found is None or stat.S_ISDIR(found.entry.st_mode):
+                continue
+            if 0 in self.astray or found.entry.st_ino in self.astray:
                 self.look(rel)
 
     def flush(self) -> None:
         """Writes what was found as a segment."""
+        self.folders.clear()
         for path in list(self.watch.open):
             rel = self.below_root(path)
             if rel and self.known(rel) is None:
@@ -280,6 +375,67 @@ class Follower:
         self._scan()
 
     def _write(self) -> None:
+        """On top of what we know; what others add meanwhile is looked at first, as often as has an end."""
+        listed: list[bytes] = []
+        for left in reversed(range(TRIES)):
+            self._take_news()
+            self.overlay.complete |= dict.fromkeys(listed, 0)
+            listed = self._list_made()
+            part = self._put()
+            if add(self.folder, self.begin, (part,), self.mark, alone=left > 0):
+                break
+            (self.folder / part.name).unlink(missing_ok=True)
+        self.overlay = Overlay()
+        self._reopen()
+
+    def _take_news(self) -> None:
+        """What others added to the catalog since: names of which it says something else now are looked at again."""
+        held = store.read(self.folder).manifest
+        if held is None or held.parts == self.begin:
+            return
+        before, begin = self.base, self.begin
+        self._reopen()
+        ours = Comparison(before, self.base)
+        for rel in sorted(self.overlay.found):
+            if ours.differs(rel):
+                self.look(rel)
+        if self.overlay.came:
+            later = tuple(part for part in self.begin if part not in begin)
+            try:
+                said = segments_of(self.folder, later)
+            except FileNotFoundError:  # merged again
+                self._read_whole(self.overlay.came.keys())
+                return
+            self._read_whole(new for new, old in self.overlay.came.items() if _is_said(said, old))
+
+    def _list_made(self) -> list[bytes]:
+        """Lists folders that were made, and looks at what is there and was not told, or was told and is not there.
+        Gives those of which every name is known then."""
+        listed: list[bytes] = []
+        names: dict[bytes, set[bytes]] = {}
+        for rel, found in self.overlay.found.items():
+            if rel and found is not None:
+                names.setdefault(rel.rpartition(b"/")[0], set()).add(rel)
+        while made := [p for p, learnt_ns in self.overlay.complete.items() if not learnt_ns]:
+            for rel in made:
+                if self.overlay.complete.pop(rel, None) is None:
+                    continue  # not there any more
+                learnt_ns = time.time_ns()
+                try:
+                    there = {rel + b"/" + name for name in _names(self.whole(rel))}
+                except OSError:
+                    continue
+                other = (there ^ names.get(rel, set())) - {self.own}
+                if len(other) > LOOKS_MAX:
+                    self._read_whole([rel])
+                    continue
+                for path in sorted(other):
+                    self.look(path)
+                self.overlay.complete[rel] = learnt_ns
+                listed.append(rel)
+        return listed
+
+    def _put(self) -> store.Part:
         now_ns = time.time_ns()
         batch = _native.batch_new()
         folders: dict[bytes, list[bytes]] = {p: [] for p in self.overlay.complete}
@@ -287,7 +443,7 @@ class Follower:
             if rel:
                 folders.setdefault(rel.rpartition(b"/")[0], []).append(rel)
             elif found is not None:
-                _native.batch_root(batch, b"", _as_captured(found.entry, now_ns), None, None, None)
+                _native.batch_root(batch, b"", _as_captured(found), None, None, None)
         for folder, names in sorted(folders.items()):
             for rel in names:
                 found = self.overlay.found[rel]
@@ -295,18 +451,12 @@ class Follower:
                 if found is None:
                     _native.batch_add(batch, name, _TOMBSTONE, None, None, None)
                 else:
-                    entry = _as_captured(found.entry, now_ns)
-                    _native.batch_add(batch, name, entry, found.target, found.layout, None)
-            _native.batch_close(batch, folder, COMPLETE if folder in self.overlay.complete else 0, now_ns)
-        self._add(store.put(self.folder, [batch]))
-        self.overlay = Overlay()
+                    _native.batch_add(batch, name, _as_captured(found), found.target, found.layout, None)
+            learnt_ns = self.overlay.complete.get(folder)
+            _native.batch_close(batch, folder, 0 if learnt_ns is None else COMPLETE, learnt_ns or now_ns)
+        return store.put(self.folder, [batch])
 
-    def _add(self, part: store.Part) -> None:
-        try:
-            sums.prepend(self.folder, part)
-        except PenstockError:
-            if part not in (held.parts if (held := store.read(self.folder).manifest) else ()):
-                raise  # else only the merging of segments was given up
+    def _reopen(self) -> None:
         self.base = Catalog.open(self.folder)
         self._base_links = None
 
@@ -319,20 +469,22 @@ class Follower:
         ]
         if not paths:
             return
-        scan = Scan(self.root, self.folder, self.options(), Limits())
-        scan.push(paths)
-        for part in scan.run(quiet, lambda part: None).parts:
-            self._add(part)
-
-    def options(self) -> store.Options:
         held = store.read(self.folder).manifest
-        return held.options if held else store.Options(excludes=EXCLUDES)
+        if held is None:
+            raise PenstockError(f"{self.folder}: somebody removed the catalog meanwhile")
+        scan = Scan(self.root, self.folder, held.options, Limits())
+        scan.push(paths)
+        add(self.folder, held.parts, tuple(scan.run(quiet).parts), self.mark)
+        self._reopen()
 
     def finish(self, state: tuple[Any, ...]) -> None:
         """Nothing comes any more: look at what may have changed without an event, and at what got lost."""
         _, _, holes, _, all_lost, dropped = state
+        followed = list(self.watch.open)
         self.watch.finish()
         self.round([])
+        for path in followed:
+            self._look_behind(path)
         if self.astray:
             self._look_astray()
         for path in dropped:
@@ -343,11 +495,64 @@ class Follower:
         self.flush()
         if holes or all_lost:
             update(self.folder, full=True)
+        store.commit(self.folder, self._unmarked)
+
+    def _unmarked(self, held: store.Manifest | None) -> store.Manifest:
+        if held is None:
+            raise PenstockError(f"{self.folder}: somebody removed the catalog meanwhile")
+        return marks.unmarked(held, self.mark)
 
 
-def _as_captured(entry: Any, now_ns: int) -> tuple[Any, ...]:
-    fields = list(entry.fields)
-    fields[_LEARNT_AT], fields[_FLAGS_AT] = now_ns, CAPTURED
+class Comparison:
+    """Of what a catalog said before (None: it was empty) with what it says now."""
+
+    def __init__(self, before: Catalog | None, now: Catalog | None) -> None:
+        self.before, self.now = before, now
+        self.folders: dict[bytes, bool] = {}
+
+    def differs(self, rel: bytes) -> bool:
+        """Of the name itself in anything, of the folders above in what they are?"""
+        if any(self._is_other(p) for p in parents(rel) if p != rel):
+            return True
+        was, now = _entry(self.before, rel), _entry(self.now, rel)
+        said = [it.fields[:_LEARNT_AT] if it else None for it in (was, now)]
+        return said[0] != said[1]
+
+    def _is_other(self, folder: bytes) -> bool:
+        if folder not in self.folders:
+            was, now = _entry(self.before, folder), _entry(self.now, folder)
+            self.folders[folder] = was is not None and (
+                now is None or (was.st_ino, was.generation) != (now.st_ino, now.generation)
+            )
+        return self.folders[folder]
+
+
+def _entry(catalog: Catalog | None, rel: bytes) -> Any:
+    try:
+        return catalog.stat(rel) if catalog else None
+    except OSError:
+        return None
+
+
+def _names(folder: bytes) -> list[bytes]:
+    with os.scandir(folder) as listing:
+        return [it.name for it in listing]
+
+
+def _is_said(view: Any, rel: bytes) -> bool:
+    """Do these segments know the name, or any below it?"""
+    try:
+        view.stat(rel)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # ENODATA: one below it
+    return True
+
+
+def _as_captured(found: Found) -> tuple[Any, ...]:
+    fields = list(found.entry.fields)
+    fields[_LEARNT_AT], fields[_FLAGS_AT] = found.learnt_ns, CAPTURED
     return tuple(fields)
 
 
@@ -374,33 +579,24 @@ def _files_with_links(catalog: Catalog | None) -> Iterator[tuple[bytes, Any]]:
                 yield rel, entry
 
 
-def _opened(folder: Path, root: bytes) -> Catalog | None:
-    """The catalog that is there, or None after a new one was begun."""
+def _opened(folder: Path, root: bytes, mark: str) -> Catalog | None:
+    """The catalog that is there, or None after a new one was begun; with the mark."""
     held = store.read(folder).manifest
     if held is not None and held.root != root:
         raise PenstockError(
             f"{folder}: is the catalog of {os.fsdecode(held.root)}, not of {os.fsdecode(root)}; name another with "
             "--catalog, or that folder with --set catalog.root"
         )
-    if held is not None and held.parts:
-        return Catalog.open(folder, check=True)
     if held is None:
         store.prepare(folder)
-        made = store.Manifest(root, identity_of(root), store.Options(excludes=EXCLUDES))
-        store.commit(folder, lambda now: now or made)
-    return None
+    elif held.parts:
+        Catalog.open(folder, check=True)
+    made = held or store.Manifest(root, identity_of(root), store.Options(excludes=EXCLUDES))
+    now = store.commit(folder, lambda now: marks.marked(now or made, mark))
+    return Catalog.open(folder) if now.parts else None
 
 
 # ---- the loop ----
-
-
-def lives(pid: int, start_ticks: int) -> bool:
-    """Is it the process that began then?  One that has ended and that nobody has waited for yet does nothing more."""
-    try:
-        words = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return False
-    return words[0] not in (b"Z", b"X") and int(words[19]) == start_ticks
 
 
 def nobody_lives(board: str) -> bool:
@@ -411,7 +607,7 @@ def nobody_lives(board: str) -> bool:
         seen = boards.read(Path(board))
     except (OSError, PenstockError):
         return True
-    return not any(lives(p.pid, p.start_ticks) for p in seen.processes)
+    return not any(marks.lives(p.pid, p.start_ticks) for p in seen.processes)
 
 
 def follow(folder: Path, root: bytes, ring: int, board: str, alive: int) -> Follower:

@@ -265,7 +265,7 @@ def check(
 
 
 def _mend(catalog: Catalog, bad: list[Seen], damaged: bool) -> None:
-    from penstock.catalog.update import update
+    from penstock.catalog.update import add, update
 
     if damaged:
         update(catalog.path, full=True)
@@ -283,5 +283,4 @@ def _mend(catalog: Catalog, bad: list[Seen], damaged: bool) -> None:
         scan = Scan(catalog.manifest.root, catalog.path, catalog.manifest.options, Limits())
         scan.push(new)
         parts += scan.run(quiet).parts
-    for part in parts:
-        sums.prepend(catalog.path, part)
+    add(catalog.path, catalog.manifest.parts, tuple(reversed(parts)))

@@ -4,7 +4,8 @@
 Each event comes twice: BEFORE its call, and DONE after it (native/board/ring.h).  Between them a thread has one call.
 
 Invariants:
-1. Every name that a call may have changed comes into `look` or `open`, whether its DONE comes or not.
+1. Every name that a call may have changed comes into `look` or `open`, whether its DONE comes or not.  What a call has
+   made whose DONE did not come, if anything, nobody knows: such names are `whole`, and never `made`.
 2. What is in `look` can be looked at now.  What is open for writing, or mapped, may still change without a further
    event: at the end all of that is to be looked at too.
 3. Nothing is read here: what is on the file system decides, not what an event said.
@@ -28,6 +29,7 @@ class What(IntEnum):
 
 
 DONE, FAILED = 1, 2
+_GONE = b" (deleted)"
 
 
 class Event(NamedTuple):
@@ -48,11 +50,11 @@ class Move(NamedTuple):
 
 class Taken(NamedTuple):
     """What came since the last time: the moves, in order; names to be looked at, a folder before what is in it; files
-    that were written."""
+    that were written, and their inodes (0: nobody told)."""
 
     moves: list[Move]
     look: list[bytes]
-    closed: set[bytes]
+    closed: dict[bytes, int]
 
 
 def parent(path: bytes) -> bytes:
@@ -63,6 +65,11 @@ def parent(path: bytes) -> bytes:
 def is_below(path: bytes, folder: bytes) -> bool:
     """Is it the folder or something in it?"""
     return path == folder or path.startswith(folder.rstrip(b"/") + b"/")
+
+
+def names_of_closed(path: bytes) -> tuple[bytes, ...]:
+    """What a descriptor's file may be called: where its name is gone, the kernel says so behind it."""
+    return (path, path.removesuffix(_GONE)) if path.endswith(_GONE) else (path,)
 
 
 def moved(path: bytes, move: Move) -> bytes:
@@ -102,7 +109,7 @@ class Watch:
     look: Names = field(default_factory=Names)
     folders: Names = field(default_factory=Names)  # whose own times changed: names came or went
     whole: Names = field(default_factory=Names)  # to be read whole: anything may have changed below
-    closed: Names = field(default_factory=Names)  # files that were written
+    closed: dict[bytes, int] = field(default_factory=dict)  # files that were written: their inodes
     moves: list[Move] = field(default_factory=list)  # names that were renamed, in order
     made: set[bytes] = field(default_factory=set)  # names that were not there before: by mkdir and the like
 
@@ -113,9 +120,10 @@ class Watch:
             self.doing[key] = event
             return
         began = self.doing.get(key)
-        if began is not None and (
-            began.what != event.what or not event.flags & FAILED or event.what == What.CLOSE
-        ):
+        if began is not None and began.what != event.what:
+            self._end(key)  # its DONE is lost, and this one's BEFORE
+            began = None
+        if began is not None and (not event.flags & FAILED or event.what == What.CLOSE):
             self._end(key, event)
         elif began is None and event.path and not event.flags & FAILED:
             self._settle(event)
@@ -127,8 +135,8 @@ class Watch:
         began = self.doing.pop(key, None)
         if began is None:
             return
-        if done is None and began.what == What.RENAME:
-            for path in (began.path, began.path2):  # by a process that was killed at it
+        if done is None and began.what in (What.RENAME, What.NAME):
+            for path in filter(None, (began.path, began.path2)):
                 self.whole.add(path)
                 self._see_name(path)
         else:
@@ -149,17 +157,22 @@ class Watch:
             self.open[path] += 1
             self.folders.add(parent(path))
         elif event.what == What.CLOSE:
-            self.open[path] -= 1
-            if self.open[path] <= 0:
-                del self.open[path]
-            self._see(path)
-            self.closed.add(path)
+            for name in names_of_closed(path):
+                self.open[name] -= 1
+                if self.open[name] <= 0:
+                    del self.open[name]
+                self._see(name)
+                if event.ino:
+                    self.closed[name] = event.ino
         elif event.what == What.CHANGE:
             self._see(path)
         elif event.what == What.MAP:
             self.mapped.add(path)
         elif event.what == What.RENAME:
-            self._rename(Move(path, event.path2))
+            if event.path2:
+                self._rename(Move(path, event.path2))
+            else:
+                self._see_name(path)  # the new name could not be told
         else:
             self._see_name(path)
             if event.what == What.NAME:
@@ -171,8 +184,9 @@ class Watch:
 
     def _rename(self, move: Move) -> None:
         """What is known under the old name goes on under the new one; both names are to be looked at."""
-        for names in (self.look, self.folders, self.whole, self.closed):
+        for names in (self.look, self.folders, self.whole):
             names.move(move)
+        self.closed |= {moved(p, move): ino for p, ino in self.closed.items()}
         for key, event in self.doing.items():  # which may have come before the move, or come after it
             if is_below(event.path, move.old):
                 self.moved_on.setdefault(key, set()).add(moved(event.path, move))
@@ -190,7 +204,8 @@ class Watch:
 
     def take(self) -> Taken:
         moves, self.moves = self.moves, []
-        return Taken(moves, sorted(self.look.take()), self.closed.take())
+        closed, self.closed = self.closed, {}
+        return Taken(moves, sorted(self.look.take()), closed)
 
     def finish(self) -> None:
         """Nothing comes any more: all that was begun counts as done."""
@@ -198,4 +213,4 @@ class Watch:
             self._end(key)
         for path in self.open.keys() | self.mapped:
             self._see(path)
-            self.closed.add(path)
+            self.closed.setdefault(path, 0)

@@ -54,9 +54,14 @@ class Options(msgspec.Struct, frozen=True):
     excludes: tuple[bytes, ...] = ()
 
 
+MERGED = "merged"
+
+
 class Manifest(msgspec.Struct, frozen=True):
-    """The state of a catalog.  `parts` are newest first; `building` are those of a build that is not done, and with
-    them, where other parts stand meanwhile, what it was asked to do and where: those of the catalog when it is done."""
+    """The state of a catalog.  `parts` are newest first; `building` are those of a build that is not done, which began
+    over the parts `over`, and with them, where other parts stand meanwhile, what it was asked to do and where: those of
+    the catalog when it is done.  `doubts` say why `update` has to look at everything: MERGED, or marks of helpers at
+    work (catalog/marks.py), which these take away when they end."""
 
     root: bytes
     identity: Identity
@@ -69,6 +74,8 @@ class Manifest(msgspec.Struct, frozen=True):
     moved: int = 0
     building_options: Options | None = None
     building_identity: Identity | None = None
+    over: tuple[Part, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     def is_built_as(self, options: Options, identity: Identity) -> bool:
         """Would a build that was asked for this go on with what is `building`?"""
@@ -76,6 +83,18 @@ class Manifest(msgspec.Struct, frozen=True):
             options,
             identity,
         )
+
+
+def laid(held: Manifest, begin: tuple[Part, ...], new: tuple[Part, ...], instead: bool = False) -> Manifest:
+    """With segments that were learnt while the catalog had the parts `begin`: they go right above these (`instead`: in
+    their place), below what others have added since, which may be newer.  Where others have merged that with what was
+    there, nobody can tell: they go on top (`instead`: stay alone), and the catalog is in doubt."""
+    at = len(held.parts) - len(begin)
+    if at >= 0 and held.parts[at:] == begin:
+        parts = (*held.parts[:at], *new, *(() if instead else begin))
+        return msgspec.structs.replace(held, parts=parts)
+    doubts = tuple(dict.fromkeys((*held.doubts, MERGED)))
+    return msgspec.structs.replace(held, parts=new if instead else (*new, *held.parts), doubts=doubts)
 
 
 def encode(manifest: Manifest) -> bytes:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from penstock import _native
 from penstock.base.errors import PenstockError
 from penstock.catalog import store
-from penstock.catalog.reader import SUMS, Catalog
+from penstock.catalog.reader import LAYOUT, SUMS, Catalog, segments_of
 from penstock.catalog.scanning import Progress, Say
 from penstock.targets.layouts import Layout, pieces
 
@@ -29,7 +29,7 @@ DIGEST_BYTES = 16
 READ_BYTES = 4 << 20
 OBJECTS_MAX = 2000
 ROUND_S = 30.0
-_TRIES = 20
+TRIES = 5
 _OBJECT = struct.Struct("<II16s")
 _HEAD = struct.Struct("<B3x16s")
 
@@ -164,21 +164,24 @@ def _wanted(catalog: Catalog, work: _Work) -> dict[bytes, list[tuple[bytes, Any]
     return wanted
 
 
+def _known(entry: Any) -> tuple[int, int, int, int]:
+    return entry.st_ino, entry.st_size, entry.st_mtime_ns, entry.st_ctime_ns
+
+
 def _read_as(catalog: Catalog, path: bytes, entry: Any, kind: str) -> Sums | None:
     """The checksums of a file that is as the catalog has it."""
     try:
         found = read(catalog.manifest.root + b"/" + path, catalog.layout(path), kind)
     except OSError:
         return None
-    known = (entry.st_ino, entry.st_size, entry.st_mtime_ns, entry.st_ctime_ns)
-    return found[0] if found is not None and found[1] == known else None
+    return found[0] if found is not None and found[1] == _known(entry) else None
 
 
 def _round(folder: Path, work: _Work, say: Say) -> bool:
     """Some of them, into a segment; are there more?"""
     began, before = time.monotonic(), work.count
     catalog = Catalog.open(folder, check=True)
-    wanted = _wanted(catalog, work)
+    wanted, added = _wanted(catalog, work), dict[bytes, list[bytes]]()
     batch, more, left = _native.batch_new(), False, len(wanted)
     end = time.monotonic() + round_s(time.monotonic() - began)
     for head, names in wanted.items():
@@ -194,6 +197,7 @@ def _round(folder: Path, work: _Work, say: Say) -> bool:
             learnt = entry.learnt_ns or catalog.view.folder(head)[1]
             kept = (*entry.fields[:12], learnt, *entry.fields[13:])
             _native.batch_add(batch, name, kept, None, catalog.layout_bytes(path), encode(found))
+            added.setdefault(head, []).append(path)
             work.count += 1
         _native.batch_close(batch, head, 0, time.time_ns())
         if more:
@@ -202,35 +206,27 @@ def _round(folder: Path, work: _Work, say: Say) -> bool:
         left -= 1
         say(Progress(work.count, work.folders, left, time.monotonic() - work.began, 1))
     if work.count > before:
-        prepend(folder, store.put(folder, [batch]))
+        _add_true(folder, catalog.manifest.parts, store.put(folder, [batch]), added)
     return more
 
 
-class _Full(Exception):
-    """There are too many segments for another."""
+def _add_true(
+    folder: Path, begin: tuple[store.Part, ...], part: store.Part, paths: dict[bytes, list[bytes]]
+) -> None:
+    """Adds the segment, without the files that are not what they were any more by what others learnt meanwhile."""
+    from penstock.catalog import update
 
-
-def prepend(folder: Path, part: store.Part) -> None:
-    """A segment on top of the others; many writers may do so at once."""
-    import msgspec
-
-    from penstock.catalog.update import PARTS_MOST, merge, should_merge
-
-    def change(held: store.Manifest | None) -> store.Manifest:
-        if held is None:
-            raise PenstockError(f"{folder}: somebody removed the catalog meanwhile")
-        if len(held.parts) >= PARTS_MOST:
-            raise _Full
-        return msgspec.structs.replace(held, parts=(part, *held.parts))
-
-    for _ in range(_TRIES):
-        try:
-            held = store.commit(folder, change)
-            break
-        except _Full:
-            with suppress(PenstockError, FileNotFoundError):  # somebody else merges them
-                merge(folder)
-    else:
-        raise PenstockError(f"{folder}: its many segments cannot be merged; build it anew with --fresh")
-    if should_merge(tuple(it.entries for it in held.parts)):
-        merge(folder)
+    for left in reversed(range(TRIES)):
+        if update.add(folder, begin, (part,), alone=left > 0):
+            return
+        now, ours, batch = Catalog.open(folder), segments_of(folder, (part,)), _native.batch_new()
+        (folder / part.name).unlink()
+        for head, below in paths.items():
+            for path in below:
+                with suppress(OSError):
+                    entry = ours.stat(path)
+                    if _known(now.stat(path)) == _known(entry):
+                        name, layout = path.rpartition(b"/")[2], ours.part(path, LAYOUT)
+                        _native.batch_add(batch, name, entry, None, layout, ours.part(path, SUMS))
+            _native.batch_close(batch, head, 0, time.time_ns())
+        begin, part = now.manifest.parts, store.put(folder, [batch])

@@ -242,11 +242,16 @@ def quiet(progress: Any) -> None:
 def update(args: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from penstock.catalog import sums
+    from penstock.catalog import marks, store, sums
     from penstock.catalog import update as updating
 
     meter = Meter()
     said = quiet if args.quiet else meter
+    held = store.read(Path(args.file)).manifest
+    if held and marks.lost(held.doubts) and not args.full:
+        _common.note(
+            f"{args.file}: the helper of a run has not ended here, or runs and updates met; everything is looked at"
+        )
     outcome = updating.update(args.file, _limits_of(args), args.full, said)
     meter.end()
     figures: dict[str, Any] = {}

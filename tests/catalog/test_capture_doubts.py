@@ -1,0 +1,428 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a helper is not told, or told late, or two are told: the catalog is true, or an update makes it true."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Catalog
+from penstock.catalog import capture, marks, store, sums
+from penstock.catalog.build import build
+from penstock.catalog.capture import Follower
+from penstock.catalog.events import DONE, FAILED, Event, Watch, What
+from penstock.catalog.scanning import Scan, quiet
+from penstock.catalog.update import merge, update
+from tests.catalog.captured import PYTHON, Set, send, sets, wait_until
+
+ENDED = (0, 0, 0, 0, 0, [])
+"""The state of a ring on which nothing got lost."""
+
+
+@pytest.fixture
+def plain(fast: Path) -> Iterator[Set]:
+    with sets() as make:
+        yield make(fast / "set")
+
+
+class Node:
+    """A helper, and what the programs of its node tell it."""
+
+    def __init__(self, it: Set) -> None:
+        self.tree = it.tree
+        self.helper = Follower(it.catalog, os.fsencode(it.tree))
+
+    def tell(self, what: What, name: str, name2: str = "", flags: int = DONE, ino: int = 0) -> None:
+        paths = [os.fsencode(self.tree / it) if it else b"" for it in (name, name2)]
+        self.helper.round([Event(what, 0, 1, 1, 0, ino, *paths), Event(what, flags, 1, 1, 0, 0, b"", b"")])
+
+    def mkdir(self, name: str) -> None:
+        (self.tree / name).mkdir()
+        self.tell(What.NAME, name)
+
+    def write(self, name: str, text: str = "x") -> None:
+        path = self.tree / name
+        path.write_text(text)
+        self.tell(What.OPEN, name)
+        self.tell(What.CLOSE, name, ino=path.stat().st_ino)
+
+    def rename(self, old: str, new: str) -> None:
+        (self.tree / old).rename(self.tree / new)
+        self.tell(What.RENAME, old, new)
+
+    def flush(self) -> None:
+        self.helper.flush()
+
+    def end(self) -> None:
+        self.helper.finish(ENDED)
+
+
+# ---- two writers ----
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_two_nodes_write_into_a_folder_that_one_of_them_made(plain: Set, first: int) -> None:
+    plain.build()
+    nodes = Node(plain), Node(plain)
+    nodes[0].mkdir("out")
+    nodes[0].write("out/a")
+    nodes[1].write("out/b")
+    nodes[first].flush()
+    nodes[1 - first].flush()
+    assert Catalog.open(plain.catalog).listdir("out") == ["a", "b"]
+    nodes[0].end()
+    nodes[1].end()
+    plain.is_as_fresh()
+    assert Catalog.open(plain.catalog).folder("out").complete
+
+
+def test_what_another_node_adds_while_a_folder_is_being_written_down_is_kept(
+    plain: Set, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the listing of the folder that was made and its segment."""
+    plain.build()
+    one, two = Node(plain), Node(plain)
+    one.mkdir("out")
+    one.write("out/a")
+    put = Follower._put
+
+    def late(helper: Follower) -> store.Part:
+        if helper is one.helper and not (plain.tree / "out" / "b").exists():
+            two.write("out/b")
+            two.flush()
+        return put(helper)
+
+    monkeypatch.setattr(Follower, "_put", late)
+    one.flush()
+    plain.is_as_fresh()
+    one.end()
+    two.end()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_two_nodes_write_one_file(plain: Set, first: int) -> None:
+    """Who looked last may be who writes first."""
+    plain.build()
+    nodes = Node(plain), Node(plain)
+    nodes[0].write("shared", "x")
+    nodes[1].write("shared", "xx")
+    nodes[first].flush()
+    nodes[1 - first].flush()
+    plain.is_as_fresh()
+
+
+def test_a_folder_is_renamed_here_and_written_into_there(plain: Set) -> None:
+    (plain.tree / "old" / "in").mkdir(parents=True)
+    (plain.tree / "old" / "in" / "file").write_text("x")
+    plain.build()
+    one, two = Node(plain), Node(plain)
+    two.write("old/in/more")
+    one.rename("old", "new")
+    two.flush()
+    one.flush()
+    plain.is_as_fresh()
+
+
+# ---- others write while a build or an update goes on ----
+
+
+@pytest.fixture
+def meanwhile(plain: Set, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Sets what happens once, when a scan has read all, and its segments are not in the catalog yet."""
+
+    def arrange(act: Callable[[], None]) -> None:
+        left, run = [act], Scan.run
+
+        def then(scan: Scan, *more: Any) -> Any:
+            outcome = run(scan, *more)
+            while left:
+                left.pop()()
+            return outcome
+
+        monkeypatch.setattr(Scan, "run", then)
+
+    return arrange
+
+
+def again(it: Set, how: str) -> None:
+    if how == "build":
+        build(it.tree, it.catalog, store.Options(excludes=capture.EXCLUDES))
+    else:
+        update(it.catalog, full=how == "full")
+
+
+@pytest.mark.parametrize("how", ["update", "full", "build"])
+@pytest.mark.parametrize("merged", [False, True])
+def test_what_a_run_writes_meanwhile_is_kept(
+    plain: Set,
+    meanwhile: Callable[[Callable[[], None]], None],
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    merged: bool,
+) -> None:
+    (plain.tree / "d").mkdir()
+    (plain.tree / "d" / "a").write_text("x")
+    plain.build()
+    (plain.tree / "d" / "b").write_text("not told")
+    node = Node(plain)
+
+    if not merged:
+        monkeypatch.setattr("penstock.catalog.update.should_merge", lambda entries: False)
+
+    def run() -> None:
+        node.write("d/a", "xx")
+        node.write("d/z")
+        node.end()
+        if merged:
+            merge(plain.catalog)
+
+    meanwhile(run)
+    again(plain, how)
+    held = store.read(plain.catalog).manifest
+    assert held is not None
+    if merged:  # nobody can tell any more what is newer: the next update looks at everything
+        assert held.doubts == (store.MERGED,)
+        update(plain.catalog)
+    plain.is_as_fresh()
+    held = store.read(plain.catalog).manifest
+    assert held is not None and not held.doubts
+
+
+def test_checksums_do_not_bring_old_attributes_back(plain: Set, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "ab":
+        (plain.tree / name).write_text(name)
+    plain.build()
+    node, read, left = Node(plain), sums.read, ["a"]
+
+    def late(path: bytes, *more: Any) -> Any:
+        found = read(path, *more)
+        while left:
+            left.pop()
+            node.write("a", "other")
+            node.end()
+        return found
+
+    monkeypatch.setattr(sums, "read", late)
+    assert sums.add(plain.catalog, "xxh3", quiet) == 2
+    plain.is_as_fresh()
+    assert Catalog.open(plain.catalog).sums("b")
+
+
+# ---- what nobody told ----
+
+
+def test_a_folder_that_was_there_is_not_taken_for_made_because_its_answer_got_lost(plain: Set) -> None:
+    (plain.tree / "old").mkdir()
+    (plain.tree / "old" / "file").write_text("x")
+    node = Node(plain)
+    path = os.fsencode(plain.tree / "old")
+    node.helper.round([Event(What.NAME, 0, 1, 1, 0, 0, path, b"")])
+    node.end()
+    assert Catalog.open(plain.catalog).listdir("old") == ["file"]
+
+
+def test_only_a_mkdir_that_is_known_to_have_succeeded_made_its_folder() -> None:
+    for last in (
+        None,
+        Event(What.OPEN, DONE, 1, 1, 0, 0, b"/t/f", b""),
+        Event(What.NAME, 0, 1, 1, 0, 0, b"/t/e", b""),
+    ):
+        watch = Watch()
+        watch.feed(Event(What.NAME, 0, 1, 1, 0, 0, b"/t/d", b""))
+        if last:
+            watch.feed(last)
+        else:
+            watch.finish()
+        taken = watch.take()
+        assert b"/t/d" not in watch.made
+        assert b"/t/d" in watch.whole.said and b"/t/d" in taken.look
+    watch = Watch()
+    watch.feed(Event(What.NAME, 0, 1, 1, 0, 0, b"/t/d", b""))
+    watch.feed(Event(What.NAME, DONE | FAILED, 1, 1, 0, 0, b"", b""))
+    assert not watch.made and not watch.whole.said
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_what_somebody_else_puts_into_a_folder_that_the_run_made_is_seen(
+    plain: Set, monkeypatch: pytest.MonkeyPatch, many: bool
+) -> None:
+    if many:
+        monkeypatch.setattr(capture, "LOOKS_MAX", 0)
+    plain.build()
+    node = Node(plain)
+    node.mkdir("out")
+    node.write("out/told")
+    (plain.tree / "out" / "not told").mkdir()
+    (plain.tree / "out" / "not told" / "deep").write_text("x")
+    node.end()
+    cat = Catalog.open(plain.catalog)
+    assert cat.folder("out").complete and cat.fresh("out")
+    plain.is_as_fresh()
+
+
+def test_a_temporary_file_that_was_closed_and_deleted_is_no_reason_to_look_at_others(plain: Set) -> None:
+    for i in range(50):
+        (plain.tree / f"file{i}").write_text("x")
+        os.link(plain.tree / f"file{i}", plain.tree / f"same{i}")
+    plain.build()
+    node = Node(plain)
+    node.write("temporary")
+    (plain.tree / "temporary").unlink()
+    node.tell(What.GONE, "temporary")
+    os.link(plain.tree / "file1", plain.tree / "passing")
+    node.tell(What.NAME, "file1", "passing")
+    (plain.tree / "passing").unlink()
+    (plain.tree / "file1").write_text("xx")  # through a descriptor of "passing"
+    node.tell(What.GONE, "passing")
+    node.tell(What.CLOSE, "passing", ino=(plain.tree / "file1").stat().st_ino)
+    before = node.helper.looked
+    node.end()
+    assert node.helper.looked - before < 20
+    plain.is_as_fresh()
+
+
+def test_deleted_before_it_is_closed(plain: Set) -> None:
+    """A file without a name is none that may have others; one that has another is looked at by that."""
+    for i in range(50):
+        (plain.tree / f"file{i}").write_text("x")
+        os.link(plain.tree / f"file{i}", plain.tree / f"same{i}")
+    plain.build()
+    text = """
+import os
+for name in ("temporary", "file7"):
+    f = os.open(name, os.O_CREAT | os.O_WRONLY)
+    os.unlink(name)
+    os.write(f, b"more")
+    os.close(f)
+"""
+    assert plain.run(PYTHON, "-c", text) == 0
+    plain.is_as_fresh()
+    assert int(plain.log.rpartition(" names were looked at")[0].rpartition(" ")[2]) < 40, plain.log
+
+
+# ---- descriptors, long names, links ----
+
+
+def test_a_forked_child_changes_a_file_by_a_descriptor_that_it_did_not_open(plain: Set) -> None:
+    """After the helper has looked at it, because the parent closed it."""
+    text = """
+import os, time
+made = {f"by_{act}": os.open(f"by_{act}", os.O_CREAT | os.O_RDWR) for act in ("size", "mode", "time", "room")}
+if os.fork() == 0:
+    while not os.path.exists("../go"):
+        time.sleep(0.01)
+    os.ftruncate(made["by_size"], 77)
+    os.fchmod(made["by_mode"], 0o604)
+    os.utime(made["by_time"], (9, 9))
+    os.posix_fallocate(made["by_room"], 0, 5000)
+    os._exit(0)
+for f in made.values():
+    os.close(f)
+while not os.path.exists("../go"):
+    os.mkdir("tick")
+    os.rmdir("tick")
+    time.sleep(0.05)
+os.wait()
+"""
+    plain.build()
+    process = plain.start(PYTHON, "-c", text)
+    wait_until(lambda: Catalog.open(plain.catalog).exists("by_size"))
+    (plain.tree.parent / "go").write_text("")
+    assert process.wait(timeout=120) == 0
+    plain.is_as_fresh()
+
+
+def test_names_too_long_to_be_told(plain: Set) -> None:
+    deep = "/".join(["x" * 250] * 4)
+    (plain.tree / deep / "there").mkdir(parents=True)
+    plain.build()
+    text = f"""
+import os
+os.chdir("{deep}")
+for i in range(3):
+    open(f"file{{i}}", "w").write("x")
+os.rename("file1", "other")
+os.chmod("file2", 0o600)
+os.mkdir("made")
+"""
+    assert plain.run(PYTHON, "-c", text) == 0
+    plain.is_as_fresh()
+    plain.shell(f"mkdir short; cd {deep}; mv there {plain.tree}/near; mv {plain.tree}/short far")
+    plain.is_as_fresh()
+
+
+def test_changes_through_links(plain: Set, fast: Path) -> None:
+    real = plain.tree / "real"
+    (real / "below").mkdir(parents=True)
+    for name in ("gone", "kept", "chmod", "append", "touched"):
+        (real / name).write_text("x")
+    (plain.tree / "link").symlink_to("real")
+    (plain.tree / "file").symlink_to("real/append")
+    (fast / "outside").symlink_to(plain.tree)
+    plain.build()
+    plain.shell(f"""
+        echo new > link/new; mkdir link/made; echo deep > link/made/deep; rm link/gone; mv link/kept link/renamed
+        mv link/below link/moved; chmod 600 link/chmod; echo more >> file; ln -s nowhere link/dangling
+        echo out > {fast}/outside/out; chmod 640 {fast}/outside/file; touch -d 2001-01-01 file
+        mkdir {fast}/outside/link/far; chmod 600 {fast}/outside/link/touched
+    """)
+    plain.is_as_fresh()
+    plain.shell("rm link; mkdir link; echo x > link/real")
+    plain.is_as_fresh()
+
+
+def test_a_root_that_is_named_by_a_link(plain: Set, fast: Path) -> None:
+    (plain.tree / "d").mkdir()
+    (plain.tree / "d" / "old").write_text("x")
+    (fast / "by").symlink_to(fast / "set")
+    root = fast / "by" / "tree"
+    build(root, plain.catalog)
+    plain.shell(f"echo more >> d/old; cd {root}; echo x > new; mkdir e; echo y > {plain.tree}/e/f; mv d moved",
+                PENSTOCK_CATALOG_ROOT=str(root))  # fmt: skip
+    plain.is_as_fresh()
+
+
+# ---- a helper that is killed ----
+
+
+def test_update_looks_at_everything_after_a_helper_was_killed(plain: Set) -> None:
+    (plain.tree / "d").mkdir()
+    (plain.tree / "d" / "file").write_text("x")
+    plain.build()
+    process = plain.start("bash", "-c", "read go < go; echo more >> d/file; chmod 600 d")
+    os.mkfifo(plain.tree / "go")
+    wait_until(lambda: bool(doubts(plain)))
+    for pid in plain.helpers():
+        send(pid, signal.SIGKILL)
+    (plain.tree / "go").write_text("go\n")
+    assert process.wait(timeout=120) == 0
+    assert doubts(plain)
+    update(plain.catalog)
+    plain.is_as_fresh()
+    assert not doubts(plain)
+
+
+def doubts(it: Set) -> tuple[str, ...]:
+    held = store.read(it.catalog).manifest
+    return held.doubts if held else ()
+
+
+def test_a_mark_stands_until_the_last_word_and_update_leaves_those_alone_that_work(plain: Set) -> None:
+    plain.build()
+    node = Node(plain)
+    mine = node.helper.mark
+    assert doubts(plain) == (mine,) and marks.is_at_work(mine) and not marks.lost((mine,))
+    update(plain.catalog)
+    assert doubts(plain) == (mine,)
+    store.commit(plain.catalog, lambda held: marks.unmarked(held or pytest.fail(), mine))
+    node.write("file")
+    node.flush()
+    assert doubts(plain) == (mine,)
+    node.end()
+    assert not doubts(plain)
+    elsewhere = "00000000-0000-0000-0000-000000000000 1 1"
+    assert marks.lost((mine, elsewhere, store.MERGED)) == {elsewhere, store.MERGED}
+    assert not marks.is_at_work(mine + "1")
