@@ -2,7 +2,6 @@
 """penstock run --catalog: after the run the catalog is what a fresh scan would make, whatever the run did."""
 
 import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,10 @@ from tests.catalog.captured import (
     DISORDER,
     PYTHON,
     Set,
-    descendants,
     kill_amid,
     names,
-    send,
     sets,
-    wait_until,
 )
-from tests.catalog.conftest import penstock
 
 
 @pytest.fixture
@@ -138,21 +133,6 @@ def test_k04_a_full_ring_makes_nobody_wait_and_its_folders_are_read(plain: Set) 
     plain.build()
     text = "import os\nfor d in range(20):\n os.mkdir(f'd{d}')\n for i in range(100): open(f'd{d}/{i}', 'w').close()"
     assert plain.run(PYTHON, "-c", text, PENSTOCK_CATALOG_RING_SIZE="64KiB") == 0
-    plain.is_as_fresh()
-
-
-def test_a_killed_helper_costs_nothing_that_update_does_not_find(plain: Set) -> None:
-    plain.build()
-    process = plain.start("bash", "-c", "read; mkdir later; echo x > later/file")
-    wait_until(lambda: bool(plain.helpers()))
-    for pid in plain.helpers():
-        send(pid, signal.SIGKILL)
-    for pid in descendants(process.pid):
-        send(pid, signal.SIGTERM)
-    process.wait(timeout=60)
-    (plain.tree / "later").mkdir(exist_ok=True)
-    assert "penstock catalog update" in plain.log
-    penstock("update", plain.catalog)
     plain.is_as_fresh()
 
 

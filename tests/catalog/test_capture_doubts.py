@@ -17,6 +17,7 @@ from penstock.catalog.events import DONE, FAILED, Event, Watch, What
 from penstock.catalog.scanning import Scan, quiet
 from penstock.catalog.update import merge, update
 from tests.catalog.captured import PYTHON, Set, send, sets, wait_until
+from tests.catalog.conftest import penstock
 
 ENDED = (0, 0, 0, 0, 0, [])
 """The state of a ring on which nothing got lost."""
@@ -392,7 +393,7 @@ def test_update_looks_at_everything_after_a_helper_was_killed(plain: Set) -> Non
     (plain.tree / "d").mkdir()
     (plain.tree / "d" / "file").write_text("x")
     plain.build()
-    process = plain.start("bash", "-c", "read go < go; echo more >> d/file; chmod 600 d")
+    process = plain.start("bash", "-c", "read go < go; echo more >> d/file; mkdir later; echo x > later/file")
     os.mkfifo(plain.tree / "go")
     wait_until(lambda: bool(doubts(plain)))
     for pid in plain.helpers():
@@ -400,7 +401,9 @@ def test_update_looks_at_everything_after_a_helper_was_killed(plain: Set) -> Non
     (plain.tree / "go").write_text("go\n")
     assert process.wait(timeout=120) == 0
     assert doubts(plain)
-    update(plain.catalog)
+    assert "penstock catalog update" in plain.log
+    said = penstock("update", plain.catalog).stderr
+    assert "everything is looked at" in said
     plain.is_as_fresh()
     assert not doubts(plain)
 
