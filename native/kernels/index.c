@@ -54,11 +54,18 @@ static bool claim(const struct penstock_index *ix, uint64_t block) {
   return atomic_compare_exchange_strong((_Atomic uint8_t *)&ix->state[block], &empty, FILLING);
 }
 
+static uint64_t first_check_block(const struct penstock_index *ix) { return ix->h.checks_at / BLOCK; }
+
 static void settle(const struct penstock_index *ix, uint64_t block, uint8_t state) {
   atomic_store_explicit((_Atomic uint8_t *)&ix->state[block], state, memory_order_release);
+  if (state == READY && block < first_check_block(ix))
+    atomic_fetch_sub((_Atomic uint64_t *)ix->missing, 1);
 }
 
-static uint64_t first_check_block(const struct penstock_index *ix) { return ix->h.checks_at / BLOCK; }
+/* Is all that look-ups need in memory? */
+static inline bool is_whole(const struct penstock_index *ix) {
+  return !ix->state || atomic_load_explicit((_Atomic uint64_t *)ix->missing, memory_order_acquire) == 0;
+}
 
 static size_t block_bytes(const struct penstock_index *ix, uint64_t block) {
   uint64_t end = ix->h.tops_at, at = block * BLOCK;
@@ -130,11 +137,11 @@ static int check_of(const struct penstock_index *ix, uint64_t block, uint32_t *r
   return err;
 }
 
-static inline bool is_kept(const struct penstock_index *ix, uint64_t block) { return !ix->state || state_of(ix, block) == READY; }
+static inline bool is_kept(const struct penstock_index *ix, uint64_t block) { return is_whole(ix) || state_of(ix, block) == READY; }
 
 /* Are the bytes from `at` to `end`, of two blocks at the most, in kept memory? */
 static inline bool is_here(const struct penstock_index *ix, uint64_t at, uint64_t end) {
-  return !ix->state || state_of(ix, at / BLOCK) & state_of(ix, (end - 1) / BLOCK) & READY; /* one branch for both */
+  return is_whole(ix) || state_of(ix, at / BLOCK) & state_of(ix, (end - 1) / BLOCK) & READY; /* one branch for both */
 }
 
 /* A span whose blocks are not all in kept memory: bring them there, or into `room`.  Not inlined: a look-up's usual path is
@@ -237,6 +244,9 @@ static void *memory(size_t size) {
   return p == MAP_FAILED ? NULL : p;
 }
 
+/* Of the states, and of the count in front of them. */
+static size_t states_bytes(const struct penstock_index *ix) { return sizeof *ix->missing + (size_t)(ix->h.blocks + ix->h.tops); }
+
 static int read_tops(struct penstock_index *ix) {
   size_t size = (size_t)ix->h.tops * 4;
   if (!(ix->tops = memory(size)))
@@ -271,18 +281,26 @@ int penstock_index_open(struct penstock_index *ix, int fd, uint64_t resident_byt
   ix->base = memory(size);
   if (ix->base && ix->resident)
     madvise((void *)ix->base, size, MADV_HUGEPAGE); /* look-ups go all over it; refused, they are slower */
-  ix->state = memory((size_t)(ix->h.blocks + ix->h.tops));
+  ix->missing = memory(states_bytes(ix));
+  ix->state = ix->missing ? (uint8_t *)(ix->missing + 1) : NULL;
   err = ix->base && ix->state ? read_tops(ix) : -ENOMEM;
-  if (err < 0)
+  if (err < 0) {
     penstock_index_close(ix);
-  return err;
+    return err;
+  }
+  *ix->missing = ix->h.blocks;
+  if (ix->resident) {
+    memcpy((void *)ix->base, block, BLOCK);
+    settle(ix, 0, READY);
+  }
+  return 0;
 }
 
 void penstock_index_close(struct penstock_index *ix) {
   if (ix->base)
     munmap((void *)ix->base, (size_t)ix->h.file_bytes);
-  if (ix->state)
-    munmap(ix->state, (size_t)(ix->h.blocks + ix->h.tops));
+  if (ix->missing)
+    munmap(ix->missing, states_bytes(ix));
   if (ix->tops)
     munmap(ix->tops, (size_t)ix->h.tops * 4);
   *ix = (struct penstock_index){.fd = -1};
@@ -326,7 +344,23 @@ static uint64_t place_at(const struct penstock_index *ix, uint32_t place) {
   return ix->h.records_at + (uint64_t)place * PENSTOCK_PLACE_UNIT;
 }
 
-static size_t folder_size(const char *path, size_t size) {
+/* Which of sixteen bytes are this one: a bit each. */
+static inline unsigned matching(const void *sixteen, char byte) {
+#ifdef __SSE2__
+  return (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_loadu_si128(sixteen), _mm_set1_epi8(byte)));
+#else
+  unsigned found = 0;
+  for (unsigned i = 0; i < 16; i++)
+    found |= (unsigned)(((const char *)sixteen)[i] == byte) << i;
+  return found;
+#endif
+}
+
+/* How much of a path is its folder's. */
+static inline size_t folder_size(const char *path, size_t size) {
+  unsigned slashes = size >= 16 ? matching(path + size - 16, '/') : 0;
+  if (slashes)
+    return size - 1 - ((unsigned)__builtin_clz(slashes) - 16); /* bit 15 is the last byte */
   const char *slash = memrchr(path, '/', size);
   return slash ? (size_t)(slash - path) : 0;
 }
@@ -376,25 +410,11 @@ static inline int is_path_here(const struct penstock_index *ix, uint64_t at, con
   return ((const struct penstock_raw_row *)(ix->base + row_at))->path_hash == w->folder;
 }
 
-/* Which bytes of a bucket's last quarter, tags and what comes after them, are this one: the lowest bits, a byte each. */
-_Static_assert(offsetof(struct penstock_raw_bucket, tag) == 48 && PENSTOCK_BUCKET_PLACES == 12, "tags begin the last quarter");
-#ifdef __SSE2__
-static inline unsigned matching(const uint8_t *quarter, uint8_t tag) {
-  return (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)quarter), _mm_set1_epi8((char)tag)));
-}
-#else
-static inline unsigned matching(const uint8_t *quarter, uint8_t tag) {
-  unsigned found = 0;
-  for (unsigned i = 0; i < PENSTOCK_BUCKET_PLACES; i++)
-    found |= (unsigned)(quarter[i] == tag) << i;
-  return found;
-}
-#endif
-
 /* The places of a bucket that have this tag: a bit each. */
 static inline unsigned tagged(const struct penstock_raw_bucket *b, uint8_t tag) {
+  _Static_assert(offsetof(struct penstock_raw_bucket, tag) + 16 == PENSTOCK_BUCKET_BYTES, "tags begin the last quarter");
   unsigned used = b->count < PENSTOCK_BUCKET_PLACES ? b->count : PENSTOCK_BUCKET_PLACES;
-  return matching(b->tag, tag) & ((1u << used) - 1);
+  return matching(b->tag, (char)tag) & ((1u << used) - 1);
 }
 
 static inline int64_t find_in(const struct penstock_index *ix, uint64_t number, uint64_t hash, const struct wanted *w, bool *more,
@@ -415,7 +435,7 @@ static inline int64_t find_in(const struct penstock_index *ix, uint64_t number, 
   return -ENOENT;
 }
 
-int64_t penstock_index_find(const struct penstock_index *ix, const char *path, size_t size) {
+__attribute__((always_inline)) static inline int64_t find(const struct penstock_index *ix, const char *path, size_t size) {
   uint8_t room[2][SPAN];
   if (size == 0)
     return (int64_t)ix->h.records_at;
@@ -510,7 +530,7 @@ static int each_part(const struct penstock_index *ix, struct penstock_entry *e, 
 }
 
 /* What stands behind a record's name: a folder's row, the size of the parts. */
-static int after_name(const struct penstock_index *ix, uint64_t next, struct penstock_entry *e) {
+__attribute__((noinline)) static int after_name(const struct penstock_index *ix, uint64_t next, struct penstock_entry *e) {
   int err = 0;
   if (e->flags & PENSTOCK_HAS_ROW) {
     if ((err = read_u32(ix, next, &e->row)) < 0)
@@ -530,7 +550,7 @@ static int after_name(const struct penstock_index *ix, uint64_t next, struct pen
   return err;
 }
 
-int penstock_index_entry(const struct penstock_index *ix, uint64_t at, struct penstock_entry *ret) {
+__attribute__((always_inline)) static inline int decode(const struct penstock_index *ix, uint64_t at, struct penstock_entry *ret) {
   uint8_t room[SPAN];
   int err = 0;
   const struct penstock_raw_record *r = record_at(ix, at, room, &err);
@@ -560,6 +580,15 @@ int penstock_index_entry(const struct penstock_index *ix, uint64_t at, struct pe
   if (owner != PENSTOCK_OWNERS_MAX && (err = owner_of(ix, owner, ret, room)) < 0)
     return err;
   return ret->flags & (PENSTOCK_HAS_ROW | PENSTOCK_PARTS) ? after_name(ix, at + ret->record_size, ret) : 0;
+}
+
+int64_t penstock_index_find(const struct penstock_index *ix, const char *path, size_t size) { return find(ix, path, size); }
+
+int penstock_index_entry(const struct penstock_index *ix, uint64_t at, struct penstock_entry *ret) { return decode(ix, at, ret); }
+
+int penstock_index_lookup(const struct penstock_index *ix, const char *path, size_t size, struct penstock_entry *ret) {
+  int64_t at = find(ix, path, size);
+  return at < 0 ? (int)at : decode(ix, (uint64_t)at, ret);
 }
 
 int penstock_index_row(const struct penstock_index *ix, uint32_t row, struct penstock_row *ret) {

@@ -147,6 +147,7 @@ struct penstock_index {
   struct penstock_index_header h;
   const uint8_t *base; /* file_bytes of memory; blocks whose state is not ready hold nothing */
   uint8_t *state;      /* of each block; NULL: the memory is a sealed file's */
+  uint64_t *missing;   /* how many blocks before checks_at are not kept yet; stands in front of the states */
   uint32_t *tops;      /* checksums of the blocks of checks */
   int fd;              /* -1 for a sealed one */
   bool resident;       /* blocks are kept once read */
@@ -163,6 +164,9 @@ int64_t penstock_index_find(const struct penstock_index *ix, const char *path, s
 
 /* The record at a place. */
 int penstock_index_entry(const struct penstock_index *ix, uint64_t at, struct penstock_entry *ret);
+
+/* Both in one. */
+int penstock_index_lookup(const struct penstock_index *ix, const char *path, size_t size, struct penstock_entry *ret);
 
 /* The row of a folder. */
 int penstock_index_row(const struct penstock_index *ix, uint32_t row, struct penstock_row *ret);

@@ -12,11 +12,6 @@ static bool is_gone(const struct penstock_entry *e) { return e->flags & PENSTOCK
 static bool same_inode(const struct penstock_entry *a, const struct penstock_entry *b) { return a->ino == b->ino && a->generation == b->generation; }
 static bool was_listed(uint32_t flags) { return flags & (PENSTOCK_COMPLETE | PENSTOCK_LISTED); }
 
-static int lookup(const struct penstock_index *ix, const char *path, size_t size, struct penstock_entry *ret) {
-  int64_t at = penstock_index_find(ix, path, size);
-  return at < 0 ? (int)at : penstock_index_entry(ix, (uint64_t)at, ret);
-}
-
 static size_t parent_of(const char *path, size_t size) {
   const char *slash = memrchr(path, '/', size);
   return slash ? (size_t)(slash - path) : 0;
@@ -26,7 +21,7 @@ static size_t parent_of(const char *path, size_t size) {
 static int denies(const struct penstock_index *ix, const char *path, size_t size, struct penstock_entry *nearest, size_t *nearest_size) {
   while (size > 0) {
     size = parent_of(path, size);
-    int err = lookup(ix, path, size, nearest);
+    int err = penstock_index_lookup(ix, path, size, nearest);
     if (err == -ENOENT)
       continue;
     *nearest_size = size;
@@ -49,7 +44,7 @@ static int denies(const struct penstock_index *ix, const char *path, size_t size
 /* Rule 3: does an older segment know the same folder at this prefix as the newer one did? */
 static bool same_folder(const struct penstock_index *older, const char *path, size_t size, const struct penstock_entry *newer) {
   struct penstock_entry e;
-  return lookup(older, path, size, &e) < 0 || is_place(&e) || (S_ISDIR(e.mode) && same_inode(&e, newer));
+  return penstock_index_lookup(older, path, size, &e) < 0 || is_place(&e) || (S_ISDIR(e.mode) && same_inode(&e, newer));
 }
 
 int penstock_view_find(const struct penstock_view *v, const char *path, size_t size, struct penstock_entry *ret,
@@ -59,7 +54,7 @@ int penstock_view_find(const struct penstock_view *v, const char *path, size_t s
   size_t held_size = SIZE_MAX; /* the deepest folder above that a newer segment identified */
   for (unsigned i = 0; i < v->count; i++) {
     const struct penstock_index *ix = v->segment[i];
-    int err = lookup(ix, path, size, ret);
+    int err = penstock_index_lookup(ix, path, size, ret);
     if (err == 0 && !is_place(ret)) {
       if (held_size != SIZE_MAX && !same_folder(ix, path, held_size, &held))
         return -ENOENT;
@@ -113,7 +108,7 @@ int penstock_view_folder(const struct penstock_view *v, const char *path, size_t
   bool have = false;
   for (unsigned i = 0; i < v->count; i++) {
     ret->row[i] = PENSTOCK_NO_ROW;
-    int err = lookup(v->segment[i], path, size, &e);
+    int err = penstock_index_lookup(v->segment[i], path, size, &e);
     if (err < 0 && err != -ENOENT)
       return err;
     if (err < 0 || is_gone(&e) || (have && !is_place(&e) && !same_inode(&e, &newest)))
@@ -273,7 +268,7 @@ static int decide(const struct level *l, uint64_t bits, struct penstock_folder *
 static int older_rows(struct walk *w, unsigned first, size_t path_size, const struct penstock_entry *e, struct penstock_folder *f) {
   for (unsigned i = first; i < w->v->count; i++) {
     struct penstock_entry older;
-    int err = lookup(w->v->segment[i], w->path, path_size, &older);
+    int err = penstock_index_lookup(w->v->segment[i], w->path, path_size, &older);
     if (err < 0 && err != -ENOENT)
       return err;
     if (err == 0 && !is_gone(&older) && (is_place(&older) || same_inode(&older, e)))

@@ -32,10 +32,10 @@ static double pass(const struct penstock_index *ix, bool missing, uint64_t *sum)
   uint64_t began = cpu_ns();
   for (int k = 0; k < 4096; k++) {
     struct penstock_entry e;
-    int64_t at = penstock_index_find(ix, ask[k], strlen(ask[k]));
-    if (missing != (at < 0))
+    int err = penstock_index_lookup(ix, ask[k], strlen(ask[k]), &e);
+    if (missing != (err < 0))
       die("look-up");
-    if (!missing && penstock_index_entry(ix, (uint64_t)at, &e) == 0)
+    if (!missing)
       *sum += e.size;
   }
   return (double)(cpu_ns() - began) / 4096;
@@ -51,9 +51,11 @@ int main(int argc, char **argv) {
   read_paths(argv[2]);
   uint64_t x = 1, sum = 0;
   double best = 1e9, absent = 1e9;
-  for (size_t i = 0; i < count; i++) /* every block is in memory, as the floor's are */
-    if (penstock_index_find(&ix, path[i], strlen(path[i])) < 0)
+  for (size_t i = 0; i < count; i++) { /* every block is in memory, as the floor's are */
+    struct penstock_entry e;
+    if (penstock_index_lookup(&ix, path[i], strlen(path[i]), &e) < 0)
       die(path[i]);
+  }
   for (int round = 0; round < 40; round++) {
     for (int k = 0; k < 4096; k++) {
       x = x * 6364136223846793005u + 1442695040888963407u;
