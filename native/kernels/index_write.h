@@ -49,6 +49,9 @@ int penstock_batch_root(struct penstock_batch *b, const struct penstock_draft *d
 /* Adds all that a view holds, merged (view.h); an error for damage, which must not become a whole catalog. */
 int penstock_batch_merge(struct penstock_batch *b, const struct penstock_view *v);
 
+/* Adds the folders that the segments of a view listed, where none was listed twice: parts of one scan, in any order. */
+int penstock_batch_join(struct penstock_batch *b, const struct penstock_view *v);
+
 /* Writes one segment of all batches, from the descriptor's begin, without fsync.  `id` and `seed` are to be random. */
 int penstock_index_write(int fd, struct penstock_batch *const *batches, size_t count, uint64_t id, uint64_t seed,
                          struct penstock_index_header *ret);

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* All that a view of several segments holds, into a batch: how segments become one.
+/* Segments into a batch: how they become one.
 
-   Folders are taken one by one, so that the entries of each come together; what the newest says holds (view.h). */
+   Merging takes all that a view of them holds, folder by folder, so that the entries of each come together; what the
+   newest says holds (view.h).  Joining takes the folders that each segment listed: for segments of one scan, which
+   listed no folder twice, so that it matters not which of them are joined first. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "kernels/index_write.h"
+#include "kernels/row_paths.h"
 #include "kernels/view.h"
 
 struct waiting {
@@ -95,5 +98,54 @@ int penstock_batch_merge(struct penstock_batch *b, const struct penstock_view *v
     free(w);
   }
   free(m.parts);
+  return err;
+}
+
+/* ---- joining ---- */
+
+/* The entries of a folder and the folder. */
+static int join_folder(struct merging *m, const struct penstock_index *ix, const struct penstock_row *row, char *name, const char *path, size_t size) {
+  uint64_t at = row->children_at;
+  for (uint32_t i = 0; i < row->children; i++) {
+    struct penstock_entry e;
+    int err = penstock_index_entry(ix, at, &e);
+    ssize_t name_size = err < 0 ? err : penstock_index_name(ix, &e, name, PENSTOCK_NAME_MAX);
+    if (name_size < 0)
+      return (int)name_size;
+    at += e.record_size;
+    struct penstock_visit it = {.path = name, .path_size = (size_t)name_size, .depth = 1, .in = ix, .entry = &e};
+    if (!(e.flags & PENSTOCK_PLACE) && (err = put_entry(m, &it)) < 0)
+      return err;
+  }
+  return penstock_batch_close(m->batch, path, size, row->flags, row->learnt_ns);
+}
+
+static int join_segment(struct merging *m, const struct penstock_index *ix, char *name) {
+  struct penstock_row_paths p;
+  int err = penstock_row_paths_begin(&p, ix);
+  for (uint32_t i = 0; err == 0 && i < p.rows; i++) {
+    struct penstock_row row;
+    struct penstock_entry own;
+    if ((err = penstock_index_row(ix, i, &row)) < 0 || (err = penstock_index_entry(ix, row.record_at, &own)) < 0 ||
+        (err = penstock_row_paths_next(&p, ix, &own)) < 0)
+      break;
+    struct penstock_visit root = {.path = "", .in = ix, .entry = &own};
+    if (i == 0 && !(own.flags & PENSTOCK_PLACE))
+      err = put_entry(m, &root);
+    if (err == 0 && row.flags)
+      err = join_folder(m, ix, &row, name, p.path[i], p.size[i]);
+  }
+  penstock_row_paths_end(&p);
+  return err;
+}
+
+int penstock_batch_join(struct penstock_batch *b, const struct penstock_view *v) {
+  struct merging m = {.batch = b, .parts = malloc(3 * (size_t)PENSTOCK_PART_MAX)};
+  char *name = malloc(PENSTOCK_NAME_MAX);
+  int err = m.parts && name ? 0 : -ENOMEM;
+  for (unsigned i = 0; err == 0 && i < v->count; i++)
+    err = join_segment(&m, v->segment[i], name);
+  free(m.parts);
+  free(name);
   return err;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What is known of a tree already, and what has to be asked again; see penstock_scan_known in scan.h. */
+#include "kernels/row_paths.h"
 #include "kernels/scan_parts.h"
 
 #include <limits.h>
@@ -142,28 +143,6 @@ static int add_known(struct gathered *g, const char *path, size_t size, const st
   return 0;
 }
 
-/* Paths of a segment's folders: rows stand in path order, so that a folder's parent comes before it. */
-struct paths {
-  char **path;
-  size_t *size;
-};
-
-static int path_of_row(const struct penstock_index *ix, const struct penstock_entry *e, uint32_t row, struct paths *p) {
-  const char *parent = row ? p->path[e->folder] : "";
-  size_t parent_size = row ? p->size[e->folder] : 0, name_at = parent_size ? parent_size + 1 : 0;
-  char *own = malloc(name_at + e->name_size + 1);
-  if (!own)
-    return -ENOMEM;
-  memcpy(own, parent, parent_size);
-  if (name_at)
-    own[parent_size] = '/';
-  ssize_t size = penstock_index_name(ix, e, own + name_at, e->name_size);
-  own[name_at + e->name_size] = 0;
-  p->path[row] = own;
-  p->size[row] = name_at + e->name_size;
-  return size < 0 ? (int)size : 0;
-}
-
 /* Is what this segment says of a folder what holds, and not what a newer one says, or denies? */
 static bool holds(const struct penstock_view *v, unsigned segment, const char *path, size_t size, const struct penstock_entry *e, struct penstock_entry *now) {
   struct penstock_folder f;
@@ -184,21 +163,18 @@ static bool holds(const struct penstock_view *v, unsigned segment, const char *p
 
 static int gather_segment(struct gathered *g, const struct penstock_view *v, unsigned segment) {
   const struct penstock_index *ix = v->segment[segment];
-  struct paths p = {calloc(ix->h.rows, sizeof *p.path), calloc(ix->h.rows, sizeof *p.size)};
-  int err = p.path && p.size ? 0 : -ENOMEM;
-  for (uint32_t i = 0; err == 0 && i < ix->h.rows; i++) {
+  struct penstock_row_paths p;
+  int err = penstock_row_paths_begin(&p, ix);
+  for (uint32_t i = 0; err == 0 && i < p.rows; i++) {
     struct penstock_row row;
     struct penstock_entry e, now;
     if ((err = penstock_index_row(ix, i, &row)) < 0 || (err = penstock_index_entry(ix, row.record_at, &e)) < 0)
       break;
-    err = i > 0 && e.folder >= i ? -EBADMSG : path_of_row(ix, &e, i, &p);
+    err = penstock_row_paths_next(&p, ix, &e);
     if (err == 0 && row.flags && !(row.flags & PENSTOCK_LEFT_OUT) && holds(v, segment, p.path[i], p.size[i], &e, &now))
       err = add_known(g, p.path[i], p.size[i], &now, &row);
   }
-  for (uint32_t i = 0; p.path && i < ix->h.rows; i++)
-    free(p.path[i]);
-  free(p.path);
-  free(p.size);
+  penstock_row_paths_end(&p);
   return err;
 }
 

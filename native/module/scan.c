@@ -170,22 +170,28 @@ static PyObject *batch_close(PyObject *self, PyObject *args) {
   return b ? done(penstock_batch_close(b, path, (size_t)size, flags, learnt)) : NULL;
 }
 
-static PyObject *batch_merge(PyObject *self, PyObject *args) {
-  PyObject *capsule, *view, *damaged = PyList_New(0);
-  (void)self;
-  if (!damaged || !PyArg_ParseTuple(args, "OO", &capsule, &view)) {
-    Py_XDECREF(damaged);
+static PyObject *batch_of_view(PyObject *args, int (*add)(struct penstock_batch *b, const struct penstock_view *v)) {
+  PyObject *capsule, *view;
+  if (!PyArg_ParseTuple(args, "OO", &capsule, &view))
     return NULL;
-  }
   struct penstock_batch *b = PyCapsule_GetPointer(capsule, BATCH);
   int err = 0;
   if (b) {
     Py_BEGIN_ALLOW_THREADS
-    err = penstock_batch_merge(b, penstock_module_view(view));
+    err = add(b, penstock_module_view(view));
     Py_END_ALLOW_THREADS
   }
-  Py_DECREF(damaged);
   return b ? done(err) : NULL;
+}
+
+static PyObject *batch_merge(PyObject *self, PyObject *args) {
+  (void)self;
+  return batch_of_view(args, penstock_batch_merge);
+}
+
+static PyObject *batch_join(PyObject *self, PyObject *args) {
+  (void)self;
+  return batch_of_view(args, penstock_batch_join);
 }
 
 static PyObject *segment_write(PyObject *self, PyObject *args) {
@@ -490,6 +496,7 @@ PyMethodDef penstock_module_scan[] = {
   {"batch_root", batch_root, METH_VARARGS, "batch_root(batch, b'', entry, None, None, None): the root's own entry."},
   {"batch_close", batch_close, METH_VARARGS, "batch_close(batch, path, flags, learnt_ns): what was added since the last was in it."},
   {"batch_merge", batch_merge, METH_VARARGS, "batch_merge(batch, view): all that a view holds."},
+  {"batch_join", batch_join, METH_VARARGS, "batch_join(batch, view): the folders that each segment listed, none of them twice."},
   {"segment_write", segment_write, METH_VARARGS, "segment_write(fd, batches, id, seed): its header's figures."},
   {"excluded", excluded, METH_VARARGS, "excluded(patterns, path): is a path relative to the root one of those left out?"},
   {"scan_open", scan_open, METH_VARARGS,

@@ -2,17 +2,24 @@
 """Catalogs of many segments: long builds that were killed, many writers at once, and what a build leaves alone."""
 
 import os
+import random
+import shutil
 import subprocess
 import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from penstock import Catalog, _native
+from penstock.catalog import build as building
 from penstock.catalog import scanning, store
 from penstock.catalog import update as updating
-from penstock.catalog.build import build, fewer, merged
+from penstock.catalog.build import build, fewer, joined
+from penstock.catalog.identity import identity_of
 from penstock.catalog.reader import COMPLETE
 from penstock.catalog.scanning import Limits
 from penstock.catalog.update import update
@@ -40,33 +47,42 @@ def segment(catalog: Path, tree: Path, folders: list[str]) -> store.Part:
         if not folder:
             _native.batch_root(batch, b"", _native.entry_at(tree), None, None, None)
         for name in sorted(os.listdir(here)):  # noqa: PTH208 - names
-            _native.batch_add(batch, os.fsencode(name), _native.entry_at(here / name), None, None, None)
+            target = os.readlink(here / name) if (here / name).is_symlink() else None  # noqa: PTH115
+            linked = target and os.fsencode(target)
+            _native.batch_add(batch, os.fsencode(name), _native.entry_at(here / name), linked, None, None)
         _native.batch_close(batch, os.fsencode(folder), COMPLETE, 1)
     return store.put(catalog, [batch])
 
 
-def put_aside(catalog: Path, tree: Path, count: int) -> None:
-    """What a build leaves that was killed after so many segments."""
-    begun: Any = None
-
-    def begin(held: store.Manifest | None) -> store.Manifest:
-        from penstock.catalog.identity import identity_of
-
-        return held or store.Manifest(os.fsencode(tree), identity_of(os.fsencode(tree)))
-
+def begin(catalog: Path, tree: Path) -> None:
+    """A catalog of nothing yet."""
+    top = os.fsencode(tree)
     store.prepare(catalog)
-    begun = store.commit(catalog, begin)
-    parts = [segment(catalog, tree, [folder]) for folder in ["", *(f"d{i}" for i in range(count - 1))]]
-    import msgspec
+    store.commit(catalog, lambda held: held or store.Manifest(top, identity_of(top)))
 
-    store.commit(catalog, lambda held: msgspec.structs.replace(held or begun, building=(*reversed(parts),)))
+
+def put_aside(catalog: Path, tree: Path, count: int) -> None:
+    """What a build leaves that was killed after so many segments, by a Penstock that joined none."""
+    begin(catalog, tree)
+    parts = [segment(catalog, tree, [folder]) for folder in ["", *(f"d{i}" for i in range(count - 1))]]
+
+    def left(held: store.Manifest | None) -> store.Manifest:
+        assert held
+        return msgspec.structs.replace(held, building=tuple(reversed(parts)))
+
+    store.commit(catalog, left)
+
+
+def with_parts(held: store.Manifest | None, parts: tuple[store.Part, ...]) -> store.Manifest:
+    assert held
+    return msgspec.structs.replace(held, parts=parts)
 
 
 def is_as(catalog: Path, tree: Path) -> None:
     cat = Catalog.open(catalog)
     for path in walked(tree):
         assert facts(cat.stat(path)) == facts(os.lstat(os.fsencode(tree) + b"/" + path)), path
-    assert penstock("find", catalog, tree).stdout.count("\n") == len(walked(tree))
+    assert sum(len(folders) + len(files) for _, folders, files in cat.walk()) + 1 == len(walked(tree))
 
 
 def test_a_build_of_many_segments_goes_on(wide: Path, fast: Path) -> None:
@@ -77,18 +93,46 @@ def test_a_build_of_many_segments_goes_on(wide: Path, fast: Path) -> None:
     assert built.resumed
     assert built.outcome.folders == FOLDERS - 80
     is_as(fast / "set.cat", wide)
-    assert len(list((fast / "set.cat").glob("*.seg"))) == 1, "what was merged on the way is gone"
+    assert len(list((fast / "set.cat").glob("*.seg"))) == 1, "what was joined on the way is gone"
 
 
-def test_segments_are_merged_from_the_oldest_on(wide: Path, fast: Path) -> None:
-    put_aside(fast / "set.cat", wide, 75)
-    held = store.read(fast / "set.cat").manifest
-    assert held
-    few = fewer(fast / "set.cat", held.building)
-    assert few[:-1] == held.building[: len(few) - 1]
-    assert len(few) <= 32
-    whole = merged(fast / "set.cat", held.building)
-    assert whole.entries == 1 + FOLDERS + 3 * 74
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(3, 12), st.integers(0, 2**32))
+def test_segments_of_a_scan_become_one_in_any_order(tree: Path, fast: Path, most: int, seed: int) -> None:
+    """Links, names of any bytes, folders in folders: as one scan has them."""
+    draw, catalog = random.Random(seed), fast / f"{seed}-{most}.cat"
+    folders = ["", *(os.path.relpath(here, tree) for here, _, _ in os.walk(tree) if here != str(tree))]
+    begin(catalog, tree)
+    parts = [segment(catalog, tree, [folder]) for folder in folders for _ in range(2)]
+    draw.shuffle(parts)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(building, "PARTS_MOST", most)
+        patched.setattr(building, "JOINED_AT_ONCE", draw.randrange(2, most))
+        few = fewer(catalog, tuple(parts))
+    assert len(few) <= most
+    whole = joined(catalog, few)
+    assert whole.entries == len(walked(tree))
+    store.commit(catalog, lambda held: with_parts(held, (whole,)))
+    is_as(catalog, tree)
+    shutil.rmtree(catalog)
+
+
+def test_a_build_by_many_joins_what_is_put_aside(
+    wide: Path, fast: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "PARTS_MOST", 4)
+    monkeypatch.setattr(building, "JOINED_AT_ONCE", 3)
+    begin(fast / "set.cat", wide)
+    for i in range(40):
+        part = segment(fast / "set.cat", wide, ["" if i == 0 else f"d{i}"])
+        building._put_aside(fast / "set.cat", part)
+        held = store.read(fast / "set.cat").manifest
+        assert held
+        assert len(held.building) <= 4
+        assert len(list((fast / "set.cat").glob("*.seg"))) == len(held.building)
+    built = build(wide, fast / "set.cat")
+    assert built.outcome.folders == FOLDERS - 39
+    is_as(fast / "set.cat", wide)
 
 
 def test_what_is_put_aside_becomes_rarer() -> None:

@@ -30,8 +30,8 @@ from penstock.catalog.scanning import Limits, Outcome, Problem, Progress, Say, S
 
 _DONE = COMPLETE | LISTED | UNREADABLE | LEFT_OUT
 _CALL, _ALL_DEPTHS = 27, 2**32 - 1
-MERGED_AT_ONCE = 32
-"""Segments; a view holds 64."""
+PARTS_MOST, JOINED_AT_ONCE = 64, 32
+"""Segments that are put aside: so many at most, as a view holds no more; so many become one when they are more."""
 TASK_S = 3.0
 """So long a task of an executor reads before it gives back what is left."""
 
@@ -109,7 +109,7 @@ def _put_aside(folder: Path, part: store.Part) -> None:
             raise PenstockError(f"{folder}: somebody removed the catalog while it was built")
         return msgspec.structs.replace(held, building=(part, *held.building))
 
-    store.commit(folder, change)
+    _gathered(folder, store.commit(folder, change))
 
 
 def each_folder(view: Any, say: Callable[[bytes, Any, int], None]) -> list[tuple[bytes, int]]:
@@ -152,29 +152,33 @@ def _gathered(folder: Path, held: store.Manifest) -> tuple[store.Part, ...]:
 
 
 def fewer(folder: Path, parts: tuple[store.Part, ...]) -> tuple[store.Part, ...]:
-    """The same in few segments.  The oldest are merged first: only they need nothing that lies below them."""
-    made: store.Part | None = None
-    while len(parts) > MERGED_AT_ONCE:
-        whole = _merged(folder, parts[-MERGED_AT_ONCE:])
-        if made is not None:
-            (folder / made.name).unlink(missing_ok=True)
-        parts, made = (*parts[:-MERGED_AT_ONCE], whole), whole
+    """The same in few segments.  The smallest become one first, so that no entry is written anew often."""
+    made = set[str]()
+    while len(parts) > PARTS_MOST:
+        small = sorted(parts, key=lambda part: part.entries)[:JOINED_AT_ONCE]
+        one = joined(folder, tuple(small))
+        for part in small:
+            if part.name in made:
+                (folder / part.name).unlink(missing_ok=True)
+        made.add(one.name)
+        parts = (one, *(part for part in parts if part not in small))
     return parts
 
 
+def joined(folder: Path, parts: tuple[store.Part, ...]) -> store.Part:
+    """One segment of several of one scan, in any order."""
+    return _made_one(folder, parts, _native.batch_join)
+
+
 def merged(folder: Path, parts: tuple[store.Part, ...]) -> store.Part:
-    """One segment of several, however many, the newest first; the oldest must know of the root."""
-    few = fewer(folder, parts)
-    whole = _merged(folder, few)
-    if few[-1] != parts[-1]:
-        (folder / few[-1].name).unlink(missing_ok=True)
-    return whole
+    """One segment of several, newest first, of which each says what changed since the one before it."""
+    return _made_one(folder, parts, _native.batch_merge)
 
 
-def _merged(folder: Path, parts: tuple[store.Part, ...]) -> store.Part:
+def _made_one(folder: Path, parts: tuple[store.Part, ...], add: Callable[[Any, Any], None]) -> store.Part:
     batch = _native.batch_new()
     try:
-        _native.batch_merge(batch, segments_of(folder, parts))
+        add(batch, segments_of(folder, parts))
     except OSError as error:
         raise PenstockError(
             f"{folder}: merging its segments: {error.strerror}; build it anew with --fresh"
@@ -200,7 +204,7 @@ def _finish(folder: Path, outcome: Outcome, resumed: bool, lost: frozenset[str])
     held = store.read(folder).manifest
     if held is None or not held.building:
         raise PenstockError(f"{folder}: nothing was read, or somebody removed the catalog while it was built")
-    whole = held.building[0] if len(held.building) == 1 else merged(folder, held.building)
+    whole = held.building[0] if len(held.building) == 1 else joined(folder, held.building)
     problems = _problems(folder, whole) if resumed else len(outcome.problems)
 
     def change(now: store.Manifest | None) -> store.Manifest:
