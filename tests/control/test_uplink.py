@@ -4,6 +4,7 @@
 import contextlib
 import random
 import signal
+import socket
 import ssl
 import time
 from pathlib import Path
@@ -38,17 +39,44 @@ def test_c08_two_hundred_agents_do_not_come_back_in_one_moment() -> None:
     assert min(pause_s(n, 0.0) for n in range(100)) > 0
 
 
+ANOTHER_CLOCK = ("unshare", "-T", "--monotonic", "864000", "--boottime", "864000", "--fork", "--kill-child")
+
+
+@pytest.mark.root
 def test_c02_what_an_agent_is_granted_ends_by_its_own_clock(tmp_path: Path) -> None:
-    """A controller whose clock is wrong by hours changes nothing: leases are lengths of time."""
+    """The controller's clock is ten days ahead, then it is not: leases are lengths of time."""
     with Site(tmp_path) as site:
+        site.start_controller(inside=ANOTHER_CLOCK)
+        site.start_agent("n1")
+        job = start(site, "n1", "1")
+        until(lambda: asked(site, "n1", "1") > 100, "it runs")
+        ahead = until(lambda: (r := row(site, "n1", "1")) and r["rate"] > 900 and r, "it is granted")
+        assert site.controller is not None
+        site.controller.end(signal.SIGKILL)
+        until(lambda: row(site, "n1", "1")["lease_left_s"] < 0, "its lease ends")  # type: ignore[index]
+        until(lambda: not answers(site), "the port is free")
         site.start_controller()
-        fake = site.fake("n1")
+        back = until(
+            lambda: (r := row(site, "n1", "1")) and r["lease_left_s"] > 0 and r, "it is granted again"
+        )
+        job.stop()
+        fake = site.fake("n2")
         fake.rows([{"id": "1", "user": "u"}], [(0, 0)])
         fake.report([10], [0])
         grants = fake.hear("grants")
 
-        assert grants.lease_s == 1.0
-        assert "time" not in {field.name for field in grants.DESCRIPTOR.fields}
+    assert ahead["lease_left_s"] <= 1.0
+    assert back["lease_left_s"] <= 1.0
+    assert grants.lease_s == 1.0
+    assert "time" not in {field.name for field in grants.DESCRIPTOR.fields}
+
+
+def answers(site: Site) -> bool:
+    try:
+        socket.create_connection((site.host, site.ports[0]), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_c10_the_controller_starts_no_process() -> None:
@@ -211,7 +239,6 @@ def test_an_aggregator_stands_between(tmp_path: Path) -> None:
 
 
 def test_numbers_for_prometheus_are_told_on_loopback_alone(tmp_path: Path) -> None:
-    import socket
     import urllib.request
 
     with socket.socket() as probe:
