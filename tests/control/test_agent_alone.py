@@ -261,11 +261,23 @@ def test_a_job_that_was_released_here_stays_so_over_a_restart(alone: Alone) -> N
     assert not alone.here("1").hold.observe()[0].open
 
 
-@pytest.mark.parametrize(("mounts", "under"), [((), False), (("/mnt/pfs",), True)])
-def test_a_run_does_not_name_itself_out_of_the_sites_limits(
-    alone: Alone, mounts: tuple[str, ...], under: bool
+@pytest.mark.parametrize(
+    ("mounts", "user", "under"),
+    [
+        ((), None, False),
+        (("/mnt/pfs",), None, True),
+        ((), 61001, False),
+        ((), 0, True),
+        ((), os.geteuid(), True),
+    ],
+)
+def test_nobody_names_or_mounts_himself_out_of_the_sites_limits(
+    alone: Alone, monkeypatch: pytest.MonkeyPatch, mounts: tuple[str, ...], user: int | None, under: bool
 ) -> None:
-    """Limits hold on mounts where there are some: only those that the agent knows make it so."""
+    """Limits hold on mounts where there are some: of those that the agent was told of, and of root's."""
+    line = f"9 1 0:9 / /tmp/his rw - fuse.ceph his rw,user_id={user},group_id=0\n"
+    found = agent.mounts_of.parse(line) if user is not None else []
+    monkeypatch.setattr(agent.mounts_of, "of_types", lambda _types: found)
     alone.agent.config = replace(alone.agent.config, mounts=mounts)
     path = Path(alone.ask(job="sly", mount0="/nonexistent")["board"])
     control = board.control(path)

@@ -425,7 +425,7 @@ import os, sys
 from pathlib import Path
 from penstock.runs import limits
 hold = limits.Hold(Path(sys.argv[1]))
-os.setgid(61003), os.setuid(61003)
+os.setgroups([]), os.setgid(61003), os.setuid(61003)
 assert not os.path.exists(f"/proc/{sys.argv[2]}")
 print(hold.give_back())
 """

@@ -28,6 +28,11 @@ class Mount(NamedTuple):
     device: str
     options: tuple[str, ...]
 
+    @property
+    def user(self) -> int:
+        """Who mounted it: of a FUSE file system the user who serves it, by whatever name; else root."""
+        return next((int(word[8:]) for word in self.options if word.startswith("user_id=")), 0)
+
 
 def _unescape(field: str) -> str:
     r"""mountinfo writes space, tab, newline and backslash as \040 and so on."""
