@@ -43,6 +43,7 @@ struct penstock_serve_section {
 enum {
   PENSTOCK_SERVE_LISTS = 1, /* the file system may have lists of rights besides the mode */
   PENSTOCK_SERVE_ABOVE = 2, /* what the folders above the root let pass is in `above`, and nowhere else */
+  PENSTOCK_SERVE_SUMS = 8, /* a folder's size is that of all below it, and changes when its times do not */
   PENSTOCK_SERVE_LISTINGS = 4, /* what the file system lists is what the catalog holds: inodes, also of . and .. */
 };
 
@@ -56,7 +57,7 @@ struct penstock_serve_rights {
 struct penstock_serve_image {
   uint64_t magic;
   uint32_t version;
-  uint32_t flags; /* PENSTOCK_SERVE_LISTS, ..ABOVE, ..LISTINGS */
+  uint32_t flags; /* PENSTOCK_SERVE_LISTS and the others */
   uint64_t bytes;
   uint64_t dev, ino; /* of the root */
   uint32_t uid, gid;

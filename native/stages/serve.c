@@ -296,8 +296,11 @@ static bool give(void *into, const void *from, size_t size) {
 static struct timespec timespec_of(struct penstock_time t) { return (struct timespec){t.s, t.ns}; }
 static struct statx_timestamp stamp_of(struct penstock_time t) { return (struct statx_timestamp){.tv_sec = t.s, .tv_nsec = t.ns}; }
 
+/* Folders of some file systems have sizes that nobody can keep. */
+static bool varies(const struct facts *f) { return S_ISDIR(f->mode) && image->flags & PENSTOCK_SERVE_SUMS; }
+
 static bool answer_stat(struct penstock_call *call, const struct facts *f) {
-  if (!f->blksize)
+  if (!f->blksize || varies(f))
     return false;
   struct stat st = {
     .st_dev = image->dev,
@@ -320,7 +323,7 @@ static bool answer_stat(struct penstock_call *call, const struct facts *f) {
 /* What else than the ordinary was asked for, or the file system gives less, is its own to say. */
 static bool answer_statx(struct penstock_call *call, const struct facts *f) {
   const uint32_t known = STATX_BASIC_STATS | 0x1000 /* STATX_MNT_ID */;
-  if (!f->blksize || call->wants->mask & ~known || (model.stx_mask & STATX_BASIC_STATS) != STATX_BASIC_STATS)
+  if (!f->blksize || varies(f) || call->wants->mask & ~known || (model.stx_mask & STATX_BASIC_STATS) != STATX_BASIC_STATS)
     return false;
   struct statx st = model;
   st.stx_blksize = f->blksize;

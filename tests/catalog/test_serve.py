@@ -106,14 +106,20 @@ def in_order(words: list[str], out: bytes) -> list[bytes]:
     return sorted(out.split(end)) if words[0] in ("find", "du") else out.split(end)
 
 
+def same(env: dict[str, str], cat: Path, words: list[str]) -> Ran:
+    """A command says the same with and without."""
+    bare = subprocess.run(words, capture_output=True, timeout=60, check=False)
+    ran = serve(env, cat, *words)
+    assert in_order(words, ran.out) == in_order(words, bare.stdout), words
+    assert ran.status == bare.returncode
+    return ran
+
+
 def same_tools(env: dict[str, str], cat: Path, root: Path, other: Path) -> Iterator[tuple[list[str], Ran]]:
-    """Runs each with and without; it must say the same."""
+    """All of them, each with and without."""
     other.mkdir()
     for words in tools(root, other):
-        bare = subprocess.run(words, capture_output=True, timeout=60, check=False)
-        ran = serve(env, cat, *words)
-        assert in_order(words, ran.out) == in_order(words, bare.stdout), words
-        assert ran.status == bare.returncode
+        ran = same(env, cat, words)
         assert ran.served > 10, (words, ran.err)
         yield words, ran
 

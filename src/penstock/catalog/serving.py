@@ -41,7 +41,8 @@ _SECTION = struct.Struct("<IIIIQQQQQ240s240s240s240s240s")
 _IMAGE = struct.Struct("<QIIQQQIIIIQQIIQ32sQ36I")
 _ROW = struct.Struct("<QQQQqqqqIIIIIIIIII")
 _NAMES, _NAMED = 1, 2
-_LISTS, _ABOVE, _LISTINGS = 1, 2, 4
+_LISTS, _ABOVE, _LISTINGS, _SUMS = 1, 2, 4, 8
+_SUMMING = ("ceph", "fuse.ceph-fuse")  # a folder's size is that of all below it
 _ACL = "system.posix_acl_access"
 _NS = 1_000_000_000
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
@@ -322,15 +323,17 @@ def prepare(file: str | os.PathLike[str], max_age_s: int = 0) -> Serving:
     slots, rights = table_of(rows), _above(root)
     rows_at = _IMAGE.size
     slots_at = (rows_at + len(rows) * _ROW.size + 7) // 8 * 8
-    kinds = [
-        one_size(it.st_blksize for it in samples if stat.S_IFMT(it.st_mode) == kind)
-        for kind in (stat.S_IFREG, stat.S_IFLNK)
+    blksizes = [
+        one_size(it.st_blksize for it in samples if stat.S_IFMT(it.st_mode) == form)
+        for form in (stat.S_IFREG, stat.S_IFLNK)
     ]
+    kind = catalog.manifest.identity.type
+    flags = _LISTS * lists | _ABOVE * (rights is not None) | _LISTINGS * (above is not None)
     head = _IMAGE.pack(
-        MAGIC, VERSION, _LISTS * lists + _ABOVE * (rights is not None) + _LISTINGS * (above is not None),
+        MAGIC, VERSION, flags | _SUMS * (kind in _SUMMING),
         slots_at + 4 * len(slots), top.st_dev, top.st_ino, top.st_uid, top.st_gid,
-        len(rows), len(slots), rows_at, slots_at, *kinds, max_age_s,
-        LAYOUTS.get(catalog.manifest.identity.type, "").encode(), above or 0,
+        len(rows), len(slots), rows_at, slots_at, *blksizes, max_age_s,
+        LAYOUTS.get(kind, "").encode(), above or 0,
         *(word for one in rights or above_of(()) or () for word in one),
     )  # fmt: skip
     gap = b"\0" * (slots_at - rows_at - len(rows) * _ROW.size)
