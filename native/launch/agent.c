@@ -208,6 +208,7 @@ static void tick(struct penstock_launch *l, struct penstock_watch *w, struct rhy
   bool grew = penstock_board_grow(&w->board) > 0;
   set_pace(r, penstock_watch_used(w), grew);
   int64_t now = now_ms();
+  penstock_asks_look(&l->asks, w);
   keep_limits(w, r, now);
   bool much_new = r->used >= r->looked_at + DEAD_CHUNKS / 2 && r->used >= w->chunk_count / 4;
   if (now >= r->next_look_ms || much_new) {
@@ -451,9 +452,10 @@ static int finish(struct penstock_launch *l, struct penstock_watch *w, const str
   if (error)
     penstock_note(&l->wishes, "the record of run at %s stays there (%s); penstock runs collect brings it in", w->path,
                   strerror(-error));
-  else if (w->agent && !living)
+  else if (w->agent && !living) {
+    penstock_asks_forget(l->board);
     penstock_board_put_away(w, l->job.ranked);
-  else if (*l->site)
+  } else if (*l->site)
     penstock_ask_recorded(l->site, l->job.run);
   return error;
 }
@@ -529,6 +531,7 @@ static uint32_t wait_for_others(const struct penstock_launch *l, struct penstock
 static void finish_nested(struct penstock_launch *l, struct penstock_watch *w, int status,
                           const struct penstock_pack *end) {
   uint32_t living;
+  penstock_asks_end(l->board);
   bool more_to_come = *l->site && (wait_for_others(l, w, status) || ranks_missing(l, w));
   int error = write_ours(l, w, true, end, &living);
   if (error)
@@ -617,8 +620,10 @@ int penstock_collect_board(const char *path, const struct penstock_wishes *wishe
   if (error)
     return error;
   error = penstock_write_frames(&w, wishes, node, NULL, true, NULL, NULL, living);
-  if (!error && !*living)
+  if (!error && !*living) {
+    penstock_asks_forget(path);
     penstock_board_put_away(&w, false);
+  }
   penstock_watch_close(&w);
   return error;
 }

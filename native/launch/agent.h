@@ -13,6 +13,7 @@
       line in the log. */
 #pragma once
 #include "board/serve.h"
+#include "launch/asks.h"
 #include "launch/boards.h"
 #include "launch/helper.h"
 #include "launch/job.h"
@@ -27,6 +28,7 @@ struct penstock_launch {
   char board[PENSTOCK_BOARDS_PATH_MAX]; /* "": none, the program runs alone */
   bool nested;          /* the board is another agent's, the run is our own */
   char site[108];       /* the socket of that agent when it is the node's: then nobody but us writes our record */
+  struct penstock_asks asks; /* limits of our own plan, and of runs within ours */
   bool die_with_us;     /* a launcher kills the program by killing us */
   bool plain_signals;   /* Python started us: SIGPIPE and SIGXFSZ are as Python left them, not as the program wants */
   bool verbose;

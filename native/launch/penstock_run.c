@@ -237,6 +237,7 @@ static int take_board(struct penstock_launch *l, struct penstock_watch *w, const
   };
   memcpy(plan.run, l->job.run, sizeof plan.run);
   int error = penstock_board_take(w, l->base, l->board, &plan);
+  penstock_asks_begin(&l->asks, file->parts, file->part_count);
   if (!error)
     penstock_placed_begin(&w->board, l->job.node);
   return error;
@@ -263,35 +264,38 @@ static int ask_agent(struct penstock_launch *l, struct penstock_watch *w, const 
   return error;
 }
 
-static uint32_t limit_parts(const struct penstock_plan_file *plan) {
-  uint32_t count = 0;
+static const struct penstock_board_part *limits_of(const struct penstock_plan_file *plan) {
   for (uint32_t i = 0; i < plan->part_count; i++)
-    count += plan->parts[i].kind == PENSTOCK_PLAN_LIMITS;
-  return count;
+    if (plan->parts[i].kind == PENSTOCK_PLAN_LIMITS)
+      return &plan->parts[i];
+  return NULL;
 }
 
-/* On the board of a run around us.  Limits of our own hold beside that one's if the board is a node's agent's, who alone
-   can add them; else there is no way to hold them, and a run that asked for them by its command does not begin. */
+/* Limits of our own on the board of a run around us, beside that one's: only its agent can add them. */
+static bool add_limits(struct penstock_launch *l, struct penstock_watch *w, const struct penstock_plan_file *plan) {
+  bool first;
+  const struct penstock_board_part *limits = limits_of(plan);
+  if (ask_agent(l, w, plan, l->board, &first) == 0)
+    return true;
+  return penstock_watch_open(w, l->board, false) == 0 && penstock_asks_add(l->board, w, limits->data, limits->bytes);
+}
+
+/* On the board of a run around us.  Limits that this run's command names hold too, or it does not begin; those of a plan
+   that the whole job has in its environment are the outer one's. */
 static int join_outer(struct penstock_launch *l, struct penstock_watch *w, const struct penstock_plan_file *plan,
                       const char *served, bool asked) {
-  bool first;
-  uint32_t limits = limit_parts(plan);
+  bool more = limits_of(plan) && asked;
   l->nested = true;
   strcpy(l->board, served);
-  if (limits && ask_agent(l, w, plan, served, &first) == 0)
-    limits = 0;
-  else if (limits && asked) {
-    dprintf(2, "%s: --limit cannot hold here: this is within a penstock run whose limits are set already; give that one "
-               "both, or start an agent on this node (penstock agent)\n", l->launcher);
+  if (more && !add_limits(l, w, plan)) {
+    dprintf(2, "%s: --limit cannot hold here: the penstock run around this one does not take it up (it is stopped, or more "
+               "than eight limits would hold for one call); give that one both limits\n", l->launcher);
     _exit(2);
-  } else {
-    int error = penstock_watch_open(w, served, false);
-    if (error)
-      return error;
   }
-  if (plan->part_count > limit_parts(plan) || limits)
+  int error = more ? 0 : penstock_watch_open(w, served, false);
+  if (!error && plan->part_count > more)
     dprintf(2, "%s: this runs on the board of a run around it, whose plan holds; its own is left out\n", l->launcher);
-  return 0;
+  return error;
 }
 
 /* Where the board is or should be: 0, or -errno when there is no place for one. */

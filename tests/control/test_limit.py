@@ -152,12 +152,43 @@ def test_no_descriptor_of_ours_is_left_in_the_program(env: dict[str, str]) -> No
     assert json.loads(done.stdout) == [0, 1, 2, 3]  # 3: of listdir itself
 
 
-def test_a_run_within_a_run_cannot_have_limits_of_its_own_without_an_agent(env: dict[str, str]) -> None:
-    """It is told before anything starts, not run with less than was asked for."""
-    inner = [PENSTOCK, "run", "--limit", "metadata=3/s", "--", "echo", "ran"]
-    done = launching.call(PENSTOCK, "run", "--", *inner, env=env)
+def nested(env: dict[str, str], folder: Path, n: int, outer: str, inner: str) -> float:
+    """How long look-ups take in a run within a run, each with a limit of its own."""
+    command = [PENSTOCK, "run", "--limit", inner, "--"]
+    return seconds(env, folder, n, PENSTOCK, "run", "--limit", outer, "--", *command)
+
+
+def test_a_run_within_a_run_is_under_both_limits(env: dict[str, str], tmp_path: Path) -> None:
+    """No agent on this node: the outer penstock run is the board's."""
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    slow, quick = f"metadata=3/s@{tmp_path / 'here'}", "metadata=10k/s"
+    assert nested(env, tmp_path / "here", 5, quick, slow) >= 1
+    assert nested(env, tmp_path / "here", 5, slow, quick) >= 1
+    nested(env, tmp_path / "there", 1000, quick, slow)
+
+
+def test_an_inner_limit_ends_with_its_run(env: dict[str, str], tmp_path: Path) -> None:
+    """Also where that run is killed; and where the outer run has no limit."""
+    inner = f"{PENSTOCK} run --limit metadata=1/s --"
+    text = f"""{inner} true
+{inner} sh -c 'kill -9 $PPID; exec sleep 0' || true
+until {sys.executable} -c "$1" {tmp_path} 300; do :; done"""
+    command = [PENSTOCK, "run", "--", "bash", "-ec", text, "bash", OPENS]
+    done = launching.call(*command, env=env, seconds=120)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 100  # 300 at 1/s are 300 s
+    assert not list(Path(env["PENSTOCK_BOARD_DIR"]).glob("*.limits-*"))
+
+
+def test_an_inner_limit_that_cannot_hold_is_told_before_anything_starts(env: dict[str, str]) -> None:
+    """The outer run, which alone could add it, is stopped meanwhile."""
+    inner = f"{PENSTOCK} run --limit metadata=10k/s -- echo ran"
+    text = f"kill -STOP $PPID; {inner}; status=$?; kill -CONT $PPID; exit $status"
+    done = launching.call(PENSTOCK, "run", "--", "sh", "-c", text, env=env)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(b"penstock run: --limit cannot hold here: ")
+    assert not list(Path(env["PENSTOCK_BOARD_DIR"]).glob("*.limits-*"))
 
 
 def test_a_run_within_a_run_goes_on_where_the_plan_is_the_outer_one(

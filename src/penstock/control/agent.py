@@ -560,6 +560,8 @@ class Agent:
         here = self.jobs.get((peer.uid, who.job)) or self._around(peer, asked.get("within", ""), who)
         if here is not None:
             return here
+        if asked.get("within"):
+            raise NothingMatchedError("the board of the run around this one is not this agent's")
         of_user = [h for (uid, _), h in self.jobs.items() if uid == peer.uid and not h.board.about.verified]
         if not who.verified and len(of_user) >= UNVERIFIED_MAX:
             raise BusyError(
