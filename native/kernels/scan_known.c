@@ -68,12 +68,16 @@ void penstock_scan_keep_sums(struct worker *w, struct listing *l, struct penstoc
     known_part(in, &e, PENSTOCK_PART_SUMS, w->parts + 2 * VALUE_BYTES, &d->sums, &d->sums_size);
 }
 
-/* Has the view this folder, listed, so that it has an item of its own? */
+/* Has the view this folder, listed, so that it has an item of its own?  Of one that nobody listed it may know some names
+   all the same. */
 bool penstock_scan_is_known(struct worker *w, const struct listing *l, const char *name, const struct statx *x) {
+  const uint32_t looked = PENSTOCK_COMPLETE | PENSTOCK_LISTED | PENSTOCK_UNREADABLE | PENSTOCK_LEFT_OUT;
   struct penstock_entry e;
+  struct penstock_folder f;
   const struct penstock_index *in;
   return !w->scan->full && look_up(w, l, name, strlen(name), &e, &in) && S_ISDIR(e.mode) && e.ino == x->stx_ino &&
-         e.generation == generation_of(x) && e.row != PENSTOCK_NO_ROW;
+         e.generation == generation_of(x) && penstock_view_folder(w->scan->view, w->path, strlen(w->path), &f) == 0 &&
+         f.flags & looked;
 }
 
 /* Keeps a changed folder's own entry for its parent's block. */

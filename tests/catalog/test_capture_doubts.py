@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from penstock import Catalog
-from penstock.catalog import capture, marks, store, sums
+from penstock import Catalog, _native
+from penstock.base.errors import PenstockError
+from penstock.catalog import capture, marks, serving, store, sums
 from penstock.catalog.build import build
 from penstock.catalog.capture import Follower
 from penstock.catalog.events import DONE, FAILED, Event, Watch, What
 from penstock.catalog.scanning import Scan, quiet
-from penstock.catalog.update import merge, update
+from penstock.catalog.update import add, merge, update
 from tests.catalog.captured import PYTHON, Set, send, sets, wait_until
 from tests.catalog.conftest import penstock
 
@@ -401,6 +402,8 @@ def test_update_looks_at_everything_after_a_helper_was_killed(plain: Set) -> Non
     (plain.tree / "go").write_text("go\n")
     assert process.wait(timeout=120) == 0
     assert doubts(plain)
+    with pytest.raises(PenstockError, match="last word"):
+        serving.prepare(plain.catalog)
     assert "penstock catalog update" in plain.log
     said = penstock("update", plain.catalog).stderr
     assert "everything is looked at" in said
@@ -429,3 +432,25 @@ def test_a_mark_stands_until_the_last_word_and_update_leaves_those_alone_that_wo
     elsewhere = "00000000-0000-0000-0000-000000000000 1 1"
     assert marks.lost((mine, elsewhere, store.MERGED)) == {elsewhere, store.MERGED}
     assert not marks.is_at_work(mine + "1")
+
+
+def test_update_goes_into_a_folder_of_which_only_some_names_are_known(plain: Set) -> None:
+    """As one that came from elsewhere, and that the helper could not read any more."""
+    plain.build()
+    held = store.read(plain.catalog).manifest
+    (plain.tree / "new" / "in").mkdir(parents=True)
+    for name in ("told", "not told", "in/file"):
+        (plain.tree / "new" / name).write_text("x")
+    batch = _native.batch_new()
+    _native.batch_add(batch, b"new", _native.entry_at(os.fsencode(plain.tree / "new")), None, None, None)
+    _native.batch_close(batch, b"", 0, 1)
+    _native.batch_add(
+        batch, b"told", _native.entry_at(os.fsencode(plain.tree / "new" / "told")), None, None, None
+    )
+    _native.batch_close(batch, b"new", 0, 1)
+    assert held
+    add(plain.catalog, held.parts, (store.put(plain.catalog, [batch]),))
+    assert not Catalog.open(plain.catalog).exists("new/not told")
+    update(plain.catalog)
+    plain.is_as_fresh()
+    assert Catalog.open(plain.catalog).folder("new").complete

@@ -7,7 +7,7 @@ is the format, native/stages/serve.c reads it.
 Invariants:
 1. A folder gets a row only if it is on the root's file system, its times, inode and mode are those of the catalog, it
    changed longer before it was learnt than a clock's tick, and no list of rights hangs on it.
-2. A catalog that is damaged, foreign, lazy or newer serves nothing.
+2. A catalog that is damaged, foreign, lazy, newer or in doubt serves nothing.
 """
 
 import errno
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from penstock import _native
 from penstock.base.errors import PenstockError
+from penstock.catalog import marks
 from penstock.catalog.build import each_folder
 from penstock.catalog.reader import COMPLETE, LEFT_OUT, MOVED, OTHER_MOUNT, UNREADABLE, Catalog
 from penstock.catalog.scanning import LAYOUTS, TICK_NS, is_local
@@ -274,6 +275,11 @@ def prepare(file: str | os.PathLike[str], max_age_s: int = 0) -> Serving:
     if catalog.damaged:
         raise PenstockError(
             f"{file}: {', '.join(catalog.damaged)} is damaged; penstock catalog update --full mends it"
+        )
+    if marks.lost(catalog.manifest.doubts):
+        raise PenstockError(
+            f"{file}: a run's helper has not had its last word here, or runs and updates met; "
+            "penstock catalog update mends it"
         )
     if catalog.manifest.options.lazy:
         raise PenstockError(f"{file}: was built with --lazy, so sizes are not certain; build it without")
