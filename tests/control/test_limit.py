@@ -60,6 +60,17 @@ def test_a_limit_of_another_folder_delays_nobody(env: dict[str, str], tmp_path: 
     assert seconds(env, tmp_path / "other", 5, PENSTOCK, "run", "--limit", word, "--") >= 1
 
 
+def test_limits_of_long_paths_are_told_apart(env: dict[str, str], tmp_path: Path) -> None:
+    """A board has little room for a limit's name."""
+    folders = [tmp_path / ("deep" * 12) / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    quick, slow = f"metadata=10k/s@{folders[0]}", f"metadata=3/s@{folders[1]}"
+    words = [PENSTOCK, "run", "--limit", quick, "--limit", slow, "--"]
+    seconds(env, folders[0], 1000, *words)
+    assert seconds(env, folders[1], 5, *words) >= 1
+
+
 def test_limits_hold_on_named_mounts_alone(env: dict[str, str], tmp_path: Path) -> None:
     mount = tmp_path / "mount"
     mount.mkdir()

@@ -15,7 +15,6 @@ Invariants:
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -111,15 +110,7 @@ class JobHere:
 
 def row_of(number: int, limit: Limit, rate: float, until_s: float) -> Row:
     bucket = limits.of(limit, rate)
-    return Row(number, limit, rate, replace(bucket, name=bucket_name(limit.name)), until_s)
-
-
-def bucket_name(name: str) -> str:
-    """A limit's name as a board holds it: at most 60 bytes."""
-    data = name.encode()
-    if len(data) <= 60:
-        return name
-    return f"{data[:40].decode(errors='ignore')}~{hashlib.blake2b(data, digest_size=8).hexdigest()}"
+    return Row(number, limit, rate, replace(bucket, name=limits.bucket_name(limit.name)), until_s)
 
 
 def row_by_hand(bucket: limits.Bucket, now_s: float) -> Row:

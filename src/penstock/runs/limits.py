@@ -24,6 +24,7 @@ Invariants:
 3. Invariants of the protocol itself: native/board/limits.h.
 """
 
+import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -163,10 +164,12 @@ def _numbers(bucket: Bucket) -> tuple[int, int, int, int, int]:
     return _rate(bucket.rate, bucket.bytes), burst, most, lost, _ns(bucket.ceiling_s)
 
 
-def _name(name: str) -> bytes:
-    """At most 63 bytes of it."""
-    text = name.encode()
-    return text if len(text) < 64 else text[:63].decode(errors="ignore").encode()
+def bucket_name(name: str) -> str:
+    """A limit's name as a board holds it: at most 60 bytes."""
+    data = name.encode()
+    if len(data) <= 60:
+        return name
+    return f"{data[:40].decode(errors='ignore')}~{hashlib.blake2b(data, digest_size=8).hexdigest()}"
 
 
 def _packed(bucket: Bucket) -> bytes:
@@ -174,7 +177,9 @@ def _packed(bucket: Bucket) -> bytes:
     rate, burst, most, lost, ceiling = _numbers(bucket)
     flags = (bucket.bytes, bucket.shadow, bucket.open, bucket.close_waits)
     words = (bits & (1 << 64) - 1, bits >> 64, rate, burst, most, lost, ceiling)
-    return _BUCKET.pack(_name(bucket.name), *words, _lost(bucket.on_lost), *flags, len(bucket.paths), 0)
+    return _BUCKET.pack(
+        bucket_name(bucket.name).encode(), *words, _lost(bucket.on_lost), *flags, len(bucket.paths), 0
+    )
 
 
 def _lost(word: str) -> int:
@@ -310,7 +315,7 @@ class Hold:
         """The bucket of this name, in all but its calls and paths.  Raises KeyError when there is none."""
         if bucket.name not in self._numbers:
             self._numbers = {row.name: row.number for row in self.observe()}
-        number = self._numbers[_name(bucket.name).decode()]
+        number = self._numbers[bucket_name(bucket.name)]
         rate, burst, most, lost, ceiling = _numbers(bucket)
         lease, on_lost = _ns(lease_s), _lost(bucket.on_lost)
         words = (rate, burst, most, lease, on_lost, lost, bucket.open, bucket.shadow, ceiling)
