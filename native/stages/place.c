@@ -373,9 +373,10 @@ static bool make_template(const struct penstock_place *p, const struct penstock_
    one that has one changes nothing. */
 static bool has_layout(int fd) { return PENSTOCK_RAW(fgetxattr, fd, LOV, NULL, 0) >= 0; }
 
-/* The default, for a file that was created without objects. */
+/* The default, for a file that was created without objects.  What knows no layouts at all needs none. */
 static long give_default(const struct penstock_placing *doing, int fd) {
-  return doing->delayed ? set_default(fd, folder_of(doing->folder), doing->pool) : 0;
+  long error = doing->delayed ? set_default(fd, folder_of(doing->folder), doing->pool) : 0;
+  return error == -EOPNOTSUPP ? 0 : error;
 }
 
 /* Sets the layout; -errno only if the file cannot be used. */

@@ -147,7 +147,7 @@ static bool read_pool_line(struct server *s, char *line) {
       return false;
     osts[count++] = (uint32_t)n;
   }
-  return lov_pool(s->lov, name, osts, count) == 0;
+  return lov_pool(s->lov, name, osts, count) == 0 && (!count || model_pool(s->model, name, osts, count));
 }
 
 static void say_bad(char *bad, size_t size, const char *line) {

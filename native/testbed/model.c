@@ -473,6 +473,8 @@ void model_free(struct model *m) {
   engine_free(&m->engine);
   free(m->tokens);
   free(m->threads);
+  for (uint32_t i = 0; i < m->pool_count; i++)
+    free(m->pools[i].text);
   free(m->state_dir);
   pthread_mutex_destroy(&m->lock);
   pthread_cond_destroy(&m->lead);

@@ -143,6 +143,9 @@ int model_start(struct model *m);
 /* Answers everything that waits at once, ends the threads, frees. */
 void model_free(struct model *m);
 
+/* Clients see a pool of these OSTs, below lov/.../pools.  Before the start.  False: there are too many. */
+bool model_pool(struct model *m, const char *name, const uint32_t *osts, uint32_t count);
+
 /* A mount came or went (its locks and cache go with it). */
 void model_client_up(struct model *m, uint32_t client);
 void model_client_down(struct model *m, uint32_t client);

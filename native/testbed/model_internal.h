@@ -352,6 +352,11 @@ struct model {
   struct oss *osss;
   struct ost *osts;
   struct client *clients; /* MODEL_MAX_CLIENTS */
+  struct pool_seen {
+    char name[16];
+    char *text; /* a line a target */
+  } pools[64];
+  uint32_t pool_count;
   struct node **nodes;
   struct held *oldest, *youngest;
   uint32_t held_count;

@@ -533,6 +533,56 @@ static int write_file(struct model *m, const char *name, const char *text, size_
   return 0;
 }
 
+bool model_pool(struct model *m, const char *name, const uint32_t *osts, uint32_t count) {
+  size_t size;
+  uint32_t i = 0;
+  while (i < m->pool_count && strcmp(m->pools[i].name, name))
+    i++;
+  if (i == sizeof m->pools / sizeof *m->pools)
+    return false;
+  struct pool_seen *p = &m->pools[i];
+  free(p->text);
+  p->text = NULL;
+  FILE *out = open_memstream(&p->text, &size);
+  if (!out)
+    return false;
+  for (uint32_t k = 0; k < count; k++)
+    fprintf(out, "%s-OST%04x_UUID\n", m->fsname, osts[k]);
+  fclose(out);
+  snprintf(p->name, sizeof p->name, "%s", name);
+  m->pool_count += i == m->pool_count;
+  return true;
+}
+
+/* A client's file of a pool. */
+static void pool_file(const struct pool_seen *pool, const char *instance, char ret[NAME + 64]) {
+  snprintf(ret, NAME + 64, "sys/fs/lustre/%spools/%s", instance, pool->name);
+}
+
+/* The pools as one client sees them; they do not change. */
+static int write_pools(struct model *m, const char *instance) {
+  char name[NAME + 64];
+  int err = 0;
+  for (uint32_t i = 0; i < m->pool_count && !err; i++) {
+    pool_file(&m->pools[i], instance, name);
+    err = write_file(m, name, m->pools[i].text, strlen(m->pools[i].text));
+  }
+  return err;
+}
+
+static void remove_pools(struct model *m, const char *instance) {
+  char name[NAME + 64], path[4096];
+  for (uint32_t i = 0; i < m->pool_count; i++) {
+    pool_file(&m->pools[i], instance, name);
+    snprintf(path, sizeof path, "%s/%s", m->state_dir, name);
+    unlink(path);
+    if (m->written)
+      mark_of(m->written, model_name(name))->text = 0;
+  }
+  snprintf(path, sizeof path, "%s/sys/fs/lustre/%spools", m->state_dir, instance);
+  rmdir(path);
+}
+
 /* The texts of one instance, made under the lock, written without it. */
 static int write_instance(struct model *m, const struct group *g, const struct place *p) {
   enum { MOST = 24 };
@@ -554,6 +604,8 @@ static int write_instance(struct model *m, const struct group *g, const struct p
     err = err ? err : failed;
     free(text[i]);
   }
+  if (!err && g->params == of_lov)
+    err = write_pools(m, instance);
   model_enter(m);
   return err;
 }
@@ -594,6 +646,8 @@ static void remove_client(struct model *m, uint32_t client) {
           if (m->written)
             mark_of(m->written, model_name(name))->text = 0;
         }
+        if (groups[i].params == of_lov)
+          remove_pools(m, instance);
         snprintf(path, sizeof path, "%s/sys/fs/lustre/%s", m->state_dir, instance);
         rmdir(path);
       }

@@ -14,10 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from penstock.base import settings
+from penstock.base.errors import PenstockError
 from penstock.control import placing
 from penstock.policy.placing import contract
 from penstock.policy.placing import ledger as books
+from penstock.runs.history import History
 from penstock.targets import lov
+from penstock.targets.driver import Load, Target
+from penstock.targets.layouts import Layout
+from penstock.targets.mounts import Mount, mount_of
 
 pytestmark = pytest.mark.root
 MIB = 1 << 20
@@ -241,6 +247,96 @@ def test_busy_shares_need_two_readings_not_too_far_apart():
     assert placing.busy_shares(old._replace(at_s=-1e9), new, 2e8) == {}
     assert placing.busy_shares(old._replace(at_s=25.0), new, 2e8) == {}
     assert placing.busy_shares(old, new, 2e8, {0: 10**9}) == {0: 0.0}  # this user's own last run
+
+
+def test_own_runs_are_told_from_others(site):
+    """What the last run moved is over now: it makes no target busy."""
+    site.run(1)
+    state = Path(site.env["PENSTOCK_STATE_DIR"])
+    history = History(settings.load(env=site.env), lambda _: None)
+    assert (
+        sum(placing.own_bytes(history, str(site.top), 0.0).values())
+        == sum(i % 4 + 1 for i in range(12)) * 262144
+    )
+    assert placing.own_bytes(history, str(site.top), time.time()) == {}
+    assert placing.own_bytes(history, str(state), 0.0) == {}
+
+
+def test_two_file_systems_have_a_plan_and_a_ledger_each(make_testbed, env, tmp_path):
+    one, two = Site(make_testbed(), env, tmp_path), Site(make_testbed(), env, tmp_path)
+    one.app.write_text(
+        """
+import os, sys
+for top in sys.argv[1].split(","):
+    for i in range(3):
+        open(f"{top}/{i}", "wb").write(b"x" * 262144)
+print("here", flush=True)
+sys.stdin.readline()
+"""
+    )
+    mounts = ["--mount", one.top, "--mount", two.top, "--set", "place.small=64KiB"]
+    words = [PENSTOCK, "run", "--place", *mounts, "--", PYTHON, one.app, f"{one.top},{two.top}"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    for number in (1, 2):
+        with subprocess.Popen(words, env=env, text=True, **pipes) as running:
+            assert running.stdout and running.stdout.readline() == "here\n"
+            promised = json.loads(one.penstock("place", "show", "--json").stdout)["promised_bytes"]
+            assert len(promised) == (0 if number == 1 else 2), promised
+            assert all(sum(held.values()) >= 3 * 262144 for held in promised.values())
+            running.communicate("\n", timeout=60)
+        for bed in (one, two):
+            for i in range(3):
+                (bed.top / str(i)).unlink()
+    assert json.loads(one.penstock("place", "show", "--json").stdout)["promised_bytes"] == {}
+
+
+def test_files_of_a_pool_lie_on_its_targets_alone(make_testbed, env, tmp_path):
+    """The pool is seen as a client sees it, below lov/.../pools; what is planned and what is spare respects it."""
+    bed = make_testbed(
+        oss=3, osts=4, settings={"model": "off", "pool.fast": "1,4,7", "stats.period": "100ms"}
+    )
+    site = Site(bed, env, tmp_path)
+    for number in (1, 2, 3):
+        folder = site.top / f"out{number}"
+        folder.mkdir()
+        template = lov.template(1, MIB, (), "fast")
+        os.setxattr(folder, lov.XATTR, lov.encode(lov.Lov(parts=(template,))))
+        assert site.run(number) == ""
+    for number in (1, 3):
+        assert set(site.layouts(number)) == {(1,), (4,), (7,)}
+    placed = site.placed()
+    assert (placed["expected"], placed["placed"]) == (12, 12) and "of_pool" not in placed
+
+
+class _Ceph:
+    """A file system of one pool an OSD, without one."""
+
+    kind, fs = "ceph", "x"
+    cluster = type("Cluster", (), {"ask": staticmethod(lambda _: [{"data_pools": ["osd0"]}])})
+
+    def __init__(self, mount: Mount) -> None:
+        self.mount, self.pools = mount, {"osd0": frozenset({0})}
+
+    def targets(self) -> tuple[Target, ...]:
+        return (Target(0, "osd.0", "host", 10**12, 10**12),)
+
+    def load(self) -> dict[int, Load]:
+        return {0: Load()}
+
+    def health(self) -> dict[int, str]:
+        return {0: "up"}
+
+    def layout(self, where: object) -> Layout:
+        raise PenstockError("none")
+
+
+def test_tuning_says_what_it_does_on_cephfs(tmp_path):
+    mount = mount_of(tmp_path)
+    wish = placing.Wish(state_dir=str(tmp_path), tune=lambda expected, _: (list(expected), None))
+    looked = placing.look(mount, _Ceph(mount), wish, time.time())
+    (said,) = looked.notes
+    assert said.endswith("(CephFS): files go whole to one OSD's pool") and mount.point in said
+    assert placing.look(mount, _Ceph(mount), placing.Wish(state_dir=str(tmp_path)), time.time()).notes == ()
 
 
 def test_a_busy_metadata_server_is_left_alone(make_testbed, env, tmp_path):

@@ -115,6 +115,42 @@ def test_modes_say_what_becomes_of_choices_where_nobody_asked(site):
     assert site.shapes(6) == [(2, MIB)] * 4
 
 
+def test_apply_needs_no_option(site):
+    """The mode says that new files get the choices; for one program (tune mode), or for all (the setting)."""
+    fixed = ("--set", "tune.policy=fixed", "--set", "tune.fixed_count=3", "--set", "tune.fixed_size=128KiB")
+    site.tune(1)
+    plain = ["run", "--mount", site.top, "--set", "place.small=64KiB", *fixed]
+    site.penstock(*plain, "--", PYTHON, site.app, site.top, 2)
+    assert site.shapes(2) == [STOCK] * 4
+    site.penstock(*plain, "--set", "tune.mode=apply", "--", PYTHON, site.app, site.top, 3)
+    assert site.shapes(3) == [(3, 131072)] * 4
+    site.penstock("tune", "mode", "apply", "app.py")
+    assert site.penstock(*plain, "--", PYTHON, site.app, site.top, 4).stderr == ""
+    assert site.shapes(4) == [(3, 131072)] * 4
+    assert site.penstock(*plain, "--", "true").stderr == ""
+
+
+def test_a_stripe_size_that_is_none_is_not_rounded(site):
+    site.tune(1)
+    said = site.tune(2, "--set", "tune.policy=fixed", "--set", "tune.fixed_size=100KiB")
+    assert "tune.fixed_size is 100 KiB; a stripe's size is a multiple of 64 KiB" in said
+    assert site.shapes(2) == [STOCK] * 4
+
+
+def test_place_plan_shows_what_tune_would_choose(site):
+    site.tune(1)
+    fixed = ("--set", "tune.policy=fixed", "--set", "tune.fixed_count=2", "--set", "place.small=64KiB")
+    words = ["place", "plan", "--job", "app.py", "--mount", site.top, *fixed]
+    said = site.penstock(*words).stdout
+    assert "tune would choose 2 x 1 MiB: " in said and "(penstock run --tune applies it)" in said
+    (plan,) = json.loads(site.penstock(*words, "--json").stdout)["plans"]
+    assert plan["tuned"]["applied"] is False and plan["tuned"]["layouts"][0]["stripe_count"] == 2
+    assert {e["stripe_count"] for e in plan["entries"] if e["files"]} == {1}
+    (plan,) = json.loads(site.penstock(*words, "--set", "tune.mode=apply", "--json").stdout)["plans"]
+    assert plan["tuned"]["applied"] is True
+    assert {e["stripe_count"] for e in plan["entries"] if e["files"]} == {2}
+
+
 def test_a_poisoned_history_stops_nobody(site):
     site.tune(1)
     state = Path(site.env["PENSTOCK_STATE_DIR"])

@@ -255,6 +255,9 @@ def test_tapp_and_fixed() -> None:
     assert decided("fixed", Observation(GRID, OWN), TuneSettings(fixed=Layout(8, 4 * MIB))).layout == Layout(
         8, 4 * MIB
     )
+    odd = Layout(3, 3 * 65536)  # what is set is not rounded
+    assert decided("fixed", Observation(GRID, OWN), TuneSettings(fixed=odd)).layout == odd
+    assert decided("fixed", Observation(Grid(2), OWN), TuneSettings(fixed=odd)).layout.count == 2
 
 
 # -- on surfaces ---------------------------------------------------------------------------------------------

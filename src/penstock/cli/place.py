@@ -66,7 +66,12 @@ def _plan(args: argparse.Namespace) -> int:
     history = History(settings, _common.note, show_progress)
     program = learned.runs_of(history, args.job)[0].program
     expected = placing.expected_of(history, program, args.ranks)
-    wish = replace(placing.wish_of(settings, args.mount), expected=expected, promise=False)
+    wish = replace(
+        placing.wish_of(settings, args.mount),
+        expected=expected,
+        promise=False,
+        tune=placing.tune_of(history, settings, program, False),
+    )
     made = placing.make(wish)
     for note in made.notes:
         _common.note(note)
@@ -78,6 +83,8 @@ def _plan(args: argparse.Namespace) -> int:
     for one in made.made:
         for line in placed.plan_lines(program, one.plan, args.all):
             print(line)
+        for count, size, why in one.given.layouts if one.given else ():
+            print(placed.tuned_line(count, size, why, one.given is not None and one.given.applied))
     return 0
 
 
@@ -93,6 +100,16 @@ def _document(one: Made) -> dict[str, Any]:
         "cost_s": plan.cost_s,
         "gain_s": plan.gain_s,
         "left_out": one.left_out,
+        "tuned": None
+        if one.given is None
+        else {
+            "applied": one.given.applied,
+            "policy": one.given.policy,
+            "layouts": [
+                {"stripe_count": count, "stripe_size_bytes": size, "why": why}
+                for count, size, why in one.given.layouts
+            ],
+        },
         "notes": list(plan.notes),
         "promised_bytes": {str(t): b for t, b in sorted(plan.promises.items())},
         "spare": list(plan.spare),

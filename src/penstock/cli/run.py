@@ -19,6 +19,8 @@ TYPE_CHECKING = False  # typing's, without importing it
 if TYPE_CHECKING:
     import argparse
 
+    from penstock.base.settings import Settings
+
 HELP = "run a program and record what it does with storage"
 
 
@@ -84,7 +86,8 @@ def quickly(words: list[str]) -> None:
     said = {name for name in os.environ if name.startswith("PENSTOCK_")} - launch_variables()
     if words[:1] != ["--"] or len(words) < 2 or said:
         return
-    if os.path.exists(places.SITE_CONFIG) or os.path.exists(places.user_config(os.environ)):  # noqa: PTH110
+    tuned = f"{places.state_dir(os.environ, os.environ.get('PENSTOCK_STATE_DIR', ''))}/tune.json"
+    if any(map(os.path.exists, (places.SITE_CONFIG, places.user_config(os.environ), tuned))):
         return
     from penstock.control import launch
 
@@ -111,13 +114,25 @@ def limits_of(words: list[str]) -> list[tuple[int, int, bytes]]:
     return [(limits.SECTION, limits.VERSION, data)]
 
 
+def tuned_anyway(held: Settings) -> bool:
+    """Is `apply` the mode of tuning, for all programs or (tune.json) for some?  The tuner is
+    asked only then: it is heavy."""
+    said = held.state_dir / "tune.json"
+    if held["tune.mode"] != "apply" and not said.exists():
+        return False
+    from penstock.control import tuner
+
+    return tuner.applies_anyway(held)
+
+
 def placed_by(args: argparse.Namespace, command: list[str]) -> tuple[list[tuple[int, int, bytes]], int]:
     """The plan of placement and tuning, and where it is waited for if it comes later; what there is to be said of it is
     said before the program starts."""
     place, tune = args.place or args.auto, args.tune or args.auto
-    if not place and not tune:
-        return [], -1
     from penstock.cli import _common
+
+    if not place and not tune and not tuned_anyway(_common.settings_of(args)):
+        return [], -1
     from penstock.control import placing
 
     made = placing.prepare(

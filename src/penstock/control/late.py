@@ -127,7 +127,7 @@ def _put(made: "Prepared", told: bytes, state_dir: Path) -> None:
     name, socket = (os.fsdecode(text) for text in told.split(b"\0")[:2])
     notes, sections = list(made.notes), made.sections()
     try:
-        if not sections:
+        if not sections and notes:
             sections = _failed(Path(name))
         if socket:
             words = {f"place{i}": data.hex() for i, data in enumerate(sections)}

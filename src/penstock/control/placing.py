@@ -502,6 +502,7 @@ class Looked(NamedTuple):
     expected: list[contract.Expected]
     situation: contract.Situation
     given: tuner.Given | None
+    notes: tuple[str, ...] = ()
 
     @property
     def known(self) -> list[contract.Expected]:
@@ -525,7 +526,8 @@ def look(mount: Mount, driver: drivers.Driver, wish: Wish, now_s: float) -> Look
     ]
     dev = 0 if wish.anywhere else Path(mount.point).stat().st_dev
     place = place_section.Place(driver.kind, mount.point, dev, may_override=wish.may_override)
-    given = None
+    given: tuner.Given | None = None
+    notes: tuple[str, ...] = ()
     if driver.kind == "lustre":
         folders = Folders(mount.point)
         own_default = folders.root if folders.root.kind == "plain" else place_section.Default(stripes=1)
@@ -542,10 +544,14 @@ def look(mount: Mount, driver: drivers.Driver, wish: Wish, now_s: float) -> Look
         place = place._replace(folders=folders.found)
     else:
         targets, place, expected = _for_ceph(driver, targets, pools, place, expected)
+        if wish.tune is not None:
+            notes = (
+                f"stripe counts and sizes are not tuned on {mount.point} (CephFS): files go whole to one OSD's pool",
+            )
     situation = contract.Situation(
         mount.point, now_s, targets, _count(place.default_count), place.default_size_bytes
     )
-    return Looked(mount, place, expected, situation, given)
+    return Looked(mount, place, expected, situation, given, notes)
 
 
 def made_of(
@@ -654,24 +660,24 @@ def prepare(
         expected = expected_of(history, program, job=job) if program else ()
         said = tuner.words(tuner.path_of(settings.state_dir), remarks.append)
         mode = tuner.mode_of(settings, program, said)
-
-        def layouts(
-            expected: Sequence[contract.Expected], now: contract.Situation
-        ) -> tuple[list[contract.Expected], tuner.Given]:
-            return tuner.apply(history, settings, program, expected, now, tune)
+        if not place and not tune and mode != "apply":
+            return Prepared()
 
         wish = replace(
             wish_of(settings, mounts_named),
             expected=expected,
             anywhere=anywhere,
-            tune=layouts if tune or mode != "observe" else None,
+            tune=tune_of(history, settings, program, tune) if tune or mode != "observe" else None,
             choose_targets=place,
             own_bytes=lambda mount, since_s: own_bytes(history, mount, since_s),
             room_bytes=QUESTION_ROOM_BYTES if site else BOARD_ROOM_BYTES,
         )
         found = make_by_site(wish, site, say) if site else make(wish)
         advice = [f"tune advises {text}" for text in map(advised, found.made) if text]
-        notes = (*remarks, *found.notes, *(advice if mode == "advise" else ()))
+        said_of = (
+            found.notes if place or tune or found.made else ()
+        )  # who asked for nothing need not hear of nothing
+        notes = (*remarks, *said_of, *(advice if mode == "advise" else ()))
         return replace(found, notes=notes)
 
     seconds = LATE_S if anywhere else settings["place.wait"] / 1e9
@@ -681,6 +687,17 @@ def prepare(
         waiting = tuple((mount, place_section.WHY_LATE) for mount in mounts_expected)
         return replace(found, without=waiting)
     return found
+
+
+def tune_of(history: History, settings: Settings, program: str, always: bool) -> Tune:
+    """The tuner for a program's next run; `always`: whatever its mode."""
+
+    def layouts(
+        expected: Sequence[contract.Expected], now: contract.Situation
+    ) -> tuple[list[contract.Expected], tuner.Given]:
+        return tuner.apply(history, settings, program, expected, now, always)
+
+    return layouts
 
 
 def site_agent(settings: Settings) -> str:
@@ -710,11 +727,13 @@ def make(wish: Wish, now_s: float | None = None) -> Prepared:
         ledger = LedgerFile(wish.state_dir, mount.point)
         with ledger.locked():
             held = ledger.read(now_s)
-            one = made_of(look(mount, driver, wish, now_s), wish, number, held)
+            looked = look(mount, driver, wish, now_s)
+            one = made_of(looked, wish, number, held)
             if wish.promise:
                 ledger.write(books.promise(held, str(number), one.plan.promises, now_s, LEDGER_S))
                 _remember_given(wish, one)
         made.append(one)
+        notes += looked.notes
         if one.left_out:
             notes.append(f"{one.left_out} entries of the plan for {mount.point} did not fit on the board")
     return Prepared(tuple(made), tuple(notes), tuple(without))
@@ -742,6 +761,7 @@ def make_by_site(wish: Wish, socket: str, say: Say) -> Prepared:
             without.append((mount.point, place_section.WHY_BUSY))
         else:
             looked.append(look(mount, driver, wish, now_s))
+            notes += looked[-1].notes
     alone = [
         made_of(one, wish, number, None) for number, one in enumerate(looked, time.time_ns() - len(looked))
     ]

@@ -19,9 +19,10 @@ from typing import Any
 
 import msgspec
 
-from penstock.base.errors import DeniedError
+from penstock.base import units
+from penstock.base.errors import DeniedError, UsageError
 from penstock.base.settings import Settings
-from penstock.policy.placing.contract import Expected, Situation
+from penstock.policy.placing.contract import ALIGN_BYTES, Expected, Situation
 from penstock.policy.tuning import decide_after, several_after
 from penstock.policy.tuning.contract import (
     Context,
@@ -128,8 +129,21 @@ def mode_of(held: Settings, program: str, said: Words) -> str:
     return str(own.mode if own and own.mode else held["tune.mode"])
 
 
+def applies_anyway(held: Settings) -> bool:
+    """May a run be tuned though nobody asks for it: is `apply` the mode of all programs, or of some?"""
+    if held["tune.mode"] == "apply":
+        return True
+    said = words(path_of(held.state_dir), lambda _: None)
+    return any(one.mode == "apply" for one in said.programs.values())
+
+
 def settings_of(held: Settings) -> TuneSettings:
-    fixed = Layout(max(held["tune.fixed_count"], 1), max(held["tune.fixed_size"] >> 16 << 16, 1 << 16))
+    count, size = held["tune.fixed_count"], held["tune.fixed_size"]
+    if size <= 0 or size % ALIGN_BYTES:
+        raise UsageError(
+            f"tune.fixed_size is {units.show_size(size)}; a stripe's size is a multiple of 64 KiB: set another"
+        )
+    fixed = Layout(max(count, 1), size)
     return TuneSettings(
         safety=held["tune.safety"], budget=held["tune.budget"], freeze_gain=FREEZE_GAIN, fixed=fixed
     )

@@ -142,6 +142,14 @@ def plan_lines(program: str, plan: Plan, every: bool = False) -> list[str]:
     return [*found, *(f"! {note}" for note in plan.notes)]
 
 
+def tuned_line(count: int, size_bytes: int, why: str, applied: bool) -> str:
+    """What the tuner gives new files, or would."""
+    what = f"{count} x {units.show_size(size_bytes)}" if count else "the default layout"
+    return f"tune {'gives' if applied else 'would choose'} {what}: {why}" + (
+        "" if applied else " (penstock run --tune applies it)"
+    )
+
+
 def show_lines(
     rows: Iterable["tuple[str, str, bool, Mapping[str, int]]"],
     promises: Mapping[str, Mapping[int, float]],

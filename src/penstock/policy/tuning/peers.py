@@ -39,8 +39,9 @@ def default(seen: Observation, settings: TuneSettings, state: State = None) -> t
 
 
 def fixed(seen: Observation, settings: TuneSettings, state: State = None) -> tuple[Decision, State]:
-    """What the settings say."""
-    return _plain(seen, settings.fixed, "fixed by the settings"), state
+    """What the settings say, to the byte; no more stripes than there are targets."""
+    layout = Layout(min(settings.fixed.count, seen.grid.targets), settings.fixed.size_bytes)
+    return Decision(layout, layout, False, 1.0, 1.0, "fixed by the settings"), state
 
 
 def _tapp_layout(seen: Observation) -> Layout:
@@ -131,7 +132,7 @@ def dca_printed(seen: Observation, settings: TuneSettings, state: State = None) 
 
 
 DEFAULT = Policy("default", LAWS | Law.FIRST | Law.SAFE, default)
-FIXED = Policy("fixed", LAWS, fixed)
+FIXED = Policy("fixed", Law.STEADY, fixed)
 TAPP = Policy("tapp", LAWS, tapp)
 DCA = Policy("dca", LAWS, dca)
 DCA_PRINTED = Policy("dca-printed", LAWS, dca_printed)
