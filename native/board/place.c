@@ -52,11 +52,6 @@ const char *penstock_place_open(struct penstock_place *ret, const void *at, uint
   return NULL;
 }
 
-bool penstock_place_stands(const struct penstock_place *p) {
-  __atomic_thread_fence(__ATOMIC_ACQUIRE);
-  return __atomic_load_n(&p->head->generation, __ATOMIC_RELAXED) == p->generation;
-}
-
 uint32_t penstock_place_spots(struct penstock_place_spot ret[PENSTOCK_PLACES_MAX], const struct penstock_control *control,
                               uint64_t bytes) {
   uint32_t count = 0;

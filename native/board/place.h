@@ -183,7 +183,7 @@ struct penstock_place {
   const struct penstock_place_folder *folders;
   uint32_t variant_count, entry_count, target_count, pool_count, byte_count, folder_count;
   uint32_t driver;
-  uint32_t generation; /* at opening */
+  uint32_t generation; /* at opening: what was read of it holds if the head has the same afterwards */
 };
 
 /* Where a plan is, or may come: for as long as the control is mapped, whatever is put there. */
@@ -199,9 +199,6 @@ uint32_t penstock_place_spots(struct penstock_place_spot ret[PENSTOCK_PLACES_MAX
 /* The one for the file system that holds an absolute path, or NULL. */
 const struct penstock_place_spot *penstock_place_spot_of(const struct penstock_place_spot *spots, uint32_t count,
                                                          const char *path, size_t size);
-
-/* Is it still what was opened?  What was read of it before holds only if so. */
-bool penstock_place_stands(const struct penstock_place *p);
 
 /* The plans in a control of so many bytes: how many, at most PENSTOCK_PLACES_MAX; what is wrong is left out. */
 uint32_t penstock_places_open(struct penstock_place ret[PENSTOCK_PLACES_MAX], const struct penstock_control *control,

@@ -161,6 +161,12 @@ static const char *pool_name(const struct penstock_place *p, uint32_t pool) {
 
 enum doing { NOTHING, SET_ENTRY, SET_SPARE };
 
+/* Is it still what was opened?  What was read of it before holds only if so. */
+static bool stands(const struct penstock_place *p) {
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  return __atomic_load_n(&p->head->generation, __ATOMIC_RELAXED) == p->generation;
+}
+
 /* Is the file made here in a way that a layout may be given to it?  Counts why not. */
 static bool may_place(const struct penstock_call *call) {
   int flags = call->open_flags;
@@ -198,7 +204,7 @@ static bool folder_lets(const struct penstock_place *p, const struct penstock_ca
 static enum doing decide(const struct penstock_place *p, const struct penstock_call *call,
                          const struct penstock_place_entry **entry, struct folder *folder) {
   *entry = penstock_place_find(p, call->path, call->path_size);
-  if (!penstock_place_stands(p)) {
+  if (!stands(p)) {
     count(PENSTOCK_PLACE_CHANGING);
     return NOTHING;
   }
@@ -392,7 +398,7 @@ static long place_on_lustre(const struct penstock_place *p, struct penstock_call
   size_t size = folder.kind == PENSTOCK_FOLDER_PLAIN ? 0 : whole_layout(p, entry_of(p, doing), &bytes);
   if (!size && make_template(p, doing, folder, &t))
     size = t.size;
-  if (!size || !penstock_place_stands(p)) {
+  if (!size || !stands(p)) {
     count(size ? PENSTOCK_PLACE_CHANGING : PENSTOCK_PLACE_NO_TARGETS);
     return give_default(doing, fd);
   }
