@@ -315,15 +315,16 @@ static void name_run(const struct penstock_launch *l) {
   setenv("PENSTOCK_BOARD", l->board, 1);
 }
 
-/* To who makes the plan still: where the board is, and the agent's socket if it is the agent's; two texts with NULs. */
+/* To who makes the plan still: where the board is, the agent's socket if it is the agent's, and the run; texts with NULs. */
 static void tell_board(int fd, const struct penstock_launch *l) {
-  char text[sizeof l->board + sizeof l->site];
+  char text[sizeof l->board + sizeof l->site + 33];
   size_t board = strlen(l->board) + 1, site = strlen(l->site) + 1;
   if (fd < 0)
     return;
   memcpy(text, l->board, board);
   memcpy(text + board, l->site, site);
-  if (write(fd, text, board + site) < 0)
+  penstock_run_hex(text + board + site, l->job.run);
+  if (write(fd, text, board + site + 33) < 0)
     penstock_note(&l->wishes, "the plan that is being made will not find the board %s", l->board);
   close(fd);
 }

@@ -195,13 +195,18 @@ def test_a_controller_killed_while_it_plans(placed: Placed) -> None:
     assert sum(placed.load("out3").values()) == 6
 
     placed.site.start_controller()
-    running.communicate("\n", timeout=60)
-    until(lambda: standing["plan_ns"] not in [row["plan_ns"] for row in placed.plans("n1")], "over")
 
-    def planned_again() -> bool:
-        return "two random choices" not in placed.run("n1", f"out{os.urandom(3).hex()}", "9")
+    def connected() -> bool:
+        said = json.loads(local.ask(str(placed.site.socket("n1")), op="status")["json"])
+        return bool(said["controller"]["connected"])
 
-    until(planned_again, "the new controller plans")
+    until(connected, "the agent is back")
+    later = placed.start("n1", "out4", "9")
+    (new,) = [row for row in placed.plans("n1") if row["plan_ns"] != standing["plan_ns"]]
+    assert new["promised_bytes"] and not new["promised_bytes"].keys() & standing["promised_bytes"].keys()
+    for one in (running, later):
+        one.communicate("\n", timeout=60)
+    until(lambda: not placed.plans("n1"), "both are over")
 
 
 def test_absurd_numbers_and_foreign_plans_are_refused(placed: Placed) -> None:
@@ -235,7 +240,7 @@ def test_absurd_numbers_and_foreign_plans_are_refused(placed: Placed) -> None:
     fake.send(wire.FromAgent(targets=wire.Targets(**targets)))
     assert ask(size=np.array([1e300], "<f8").tobytes()) == "a file's size is absurd"
     assert ask(count=b"\1") == "what n9 asks for: a column is not as long as its rows"
-    assert ask(files=np.array([1 << 30], "<u4").tobytes()) == "it is for no files or for more than 50000"
+    assert ask(files=np.array([1 << 30], "<u4").tobytes()) == "it is for no files or for more than 20000"
     assert ask(pool=one) == "it names a pool that it does not have"
     small = np.array([1e6], "<f8").tobytes()
     fake.send(

@@ -124,14 +124,14 @@ def tried(work: Work, say: Callable[["Prepared"], None]) -> "Prepared":
 
 def _put(made: "Prepared", told: bytes, state_dir: Path) -> None:
     """Onto the board of the program that runs already; a run that is over has no use for it."""
-    name, socket = (os.fsdecode(text) for text in told.split(b"\0")[:2])
+    name, socket, run = (os.fsdecode(text) for text in told.split(b"\0")[:3])
     notes, sections = list(made.notes), made.sections()
     try:
         if not sections and notes:
             sections = _failed(Path(name))
         if socket:
             words = {f"place{i}": data.hex() for i, data in enumerate(sections)}
-            local.ask(socket, ASK_S, op="put", board=name, **words)
+            local.ask(socket, ASK_S, op="put", board=name, run=run, **words)
         else:
             for data in sections:
                 board.put_plan(Path(name), data)

@@ -60,6 +60,7 @@ class Made(NamedTuple):
 
 
 BOARD_ROOM_BYTES = 768 << 10  # that a board made for a run has for each plan
+QUESTION_ROWS = 10_000
 QUESTION_ROOM_BYTES = 160 << 10  # of a plan, so that it fits into a question to the agent
 Say = Callable[["Prepared"], None]
 Tune = Callable[
@@ -733,14 +734,18 @@ def make(wish: Wish, now_s: float | None = None) -> Prepared:
                 ledger.write(books.promise(held, str(number), one.plan.promises, now_s, LEDGER_S))
                 _remember_given(wish, one)
         made.append(one)
-        notes += looked.notes
-        if one.left_out:
-            notes.append(f"{one.left_out} entries of the plan for {mount.point} did not fit on the board")
+        notes += [*looked.notes, *_left_out(one)]
     return Prepared(tuple(made), tuple(notes), tuple(without))
 
 
 def _servers_cache(wish: Wish, mount: Mount) -> Path:
     return Path(wish.state_dir, "place", f"{_as_name(mount.point)}.servers.json")
+
+
+def _left_out(one: Made) -> list[str]:
+    if not one.left_out:
+        return []
+    return [f"{one.left_out} entries of the plan for {one.mount} did not fit on the board"]
 
 
 def _remember_given(wish: Wish, one: Made) -> None:
@@ -774,6 +779,7 @@ def make_by_site(wish: Wish, socket: str, say: Say) -> Prepared:
             notes.append(f"no plan of the site for {one.mount.point} ({error}): two random choices hold")
             made.append(instead)
         _remember_given(wish, made[-1])
+        notes += _left_out(made[-1])
     return Prepared(tuple(made), tuple(notes), tuple(without))
 
 
@@ -782,6 +788,8 @@ def asked_of_site(looked: Looked, wish: Wish, socket: str) -> Made:
     from penstock.control import planner
 
     wanted = planning.asked(looked.known, looked.situation, wish.settings)
+    if sum(len(one.files) for one in wanted) > QUESTION_ROWS:
+        raise PenstockError(f"more than {QUESTION_ROWS} different files are more than one question holds")
     columns = planner.wanted_columns(wanted)
     pools = "/".join(columns.pop("pools"))
     words = {name: data.hex() for name, data in columns.items()}
