@@ -42,6 +42,7 @@ FOLDERS_MAX = 256
 SERVERS_S, SERVERS_KNOWN_S = 0.25, 60.0
 READING_MAX_S = 600.0
 OWN_RUNS_MAX = 20
+WAITING_MAX = 2  # file systems that keep a spot for a plan that comes later
 LATE_S = 30.0  # so long a plan may still come after the program's start
 ASK_S = 6.0  # an agent answers before
 LEDGER_S = 3600.0
@@ -194,13 +195,15 @@ def identity(mount: Mount) -> str:
     return f"{mount.type}:{server}{sep}{path.partition('/')[0] if sep else ''}"
 
 
-def expected_mounts(named: Sequence[str]) -> list[str]:
-    """Where plans may come for a program that starts without one: what was named, else where it stands.  Asks nothing
-    of a file system: it may not answer now."""
+def expected_mounts(named: Sequence[str], types: Sequence[str]) -> list[str]:
+    """Where plans may come for a program that starts without one: what was named, else where it stands, and what is
+    detected by its type.  Asks nothing of a file system: it may not answer now."""
     if named:
-        return [os.path.normpath(Path(path).absolute()) for path in named]
-    here = _holding(str(Path.cwd()), sorted(mounts(), key=lambda m: -len(m.point)))
-    return [here.point] if here is not None and may_have_targets(here) else []
+        return [os.path.normpath(Path(path).absolute()) for path in named[:WAITING_MAX]]
+    known = sorted(mounts(), key=lambda m: -len(m.point))
+    here = _holding(str(Path.cwd()), known)
+    found = [*([here] if here is not None else []), *(m for m in known if m.type in types)]
+    return list(dict.fromkeys(m.point for m in found if may_have_targets(m)))[:WAITING_MAX]
 
 
 def _holding(path: str, known: Sequence[Mount]) -> Mount | None:
@@ -684,7 +687,9 @@ def prepare(
     seconds = LATE_S if anywhere else settings["place.wait"] / 1e9
     found = late.within(work, seconds, LATE_S, not anywhere, settings.state_dir)
     if found.waits >= 0 and not found.made:
-        mounts_expected = expected_mounts(tuple(mounts_named) or tuple(settings["run.mounts"]))
+        mounts_expected = expected_mounts(
+            tuple(mounts_named) or tuple(settings["run.mounts"]), settings["run.detect"]
+        )
         waiting = tuple((mount, place_section.WHY_LATE) for mount in mounts_expected)
         return replace(found, without=waiting)
     return found

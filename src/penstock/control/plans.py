@@ -115,8 +115,8 @@ class Plans:
             columns = {name: bytes.fromhex(asked.get(name, "")) for name in COLUMNS}
         except ValueError as error:
             raise UsageError("columns come as hexadecimal digits") from error
-        pools = [name for name in asked.get("pools", "").split("/") if name]
-        name = asked.get("file_system", "")
+        pools = [name for name in _plain(asked.get("pools", "")).split("/") if name]
+        name = _plain(asked.get("file_system", ""))
         wanted = wire.Wanted(number=number, file_system=name, pools=pools, **columns)
         waits: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.pending[number] = (uid, waits)
@@ -207,6 +207,11 @@ class Plans:
             for one in self.standing.values()
             if one.uid == uid
         ]
+
+
+def _plain(text: str) -> str:
+    """As the wire format takes it."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _kept(one: Standing) -> list[Any]:

@@ -80,7 +80,7 @@ def start(
                 log.warning("the targets of %s cannot be read: %s", mount.point, error)
                 looker = None
             time.sleep(min(pause_s, every_s))
-            pause_s = every_s
+            pause_s = min(every_s, central.STALE_S / 2)
 
     for mount in chosen(named, types):
         threading.Thread(target=keep_looking, args=(mount,), daemon=True, name="scout").start()

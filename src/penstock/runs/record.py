@@ -188,7 +188,8 @@ class Node(msgspec.Struct, frozen=True):
     overflow: dict[str, int] = msgspec.field(
         name="over", default_factory=dict
     )  # table or limit -> what did not fit
-    # Of a plan of placement, by board.PLACED; also `plan_ns` (which plan), `left_out`, `checked`, `as_planned`.
+    # Of a plan of placement, by board.PLACED; also `plan_ns` (which plan), `left_out`, `checked`, `as_planned`,
+    # and `why_none`: 1 + enum penstock_place_why, where there was to be a plan and is none.
     placed: dict[str, int] = msgspec.field(name="plc", default_factory=dict)
     limits: list[Limit] = msgspec.field(name="lim", default_factory=list)
     # Answered from a catalog: by native/board/serve.h's names; `ended`: 1 when answers ended before the run did.
