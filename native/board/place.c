@@ -98,15 +98,12 @@ const struct penstock_place_spot *penstock_place_spot_of(const struct penstock_p
 
 const struct penstock_place *penstock_places_of(const struct penstock_place *plans, uint32_t count, const char *path,
                                                 size_t size) {
-  const struct penstock_place *best = NULL;
-  for (uint32_t i = 0, longest = 0; i < count; i++) {
-    int mount = holds(plans[i].head, path, size);
-    if (mount < 0 || (best && (uint32_t)mount <= longest))
-      continue;
-    best = &plans[i];
-    longest = (uint32_t)mount;
-  }
-  return best;
+  struct penstock_place_spot spots[PENSTOCK_PLACES_MAX];
+  count = count < PENSTOCK_PLACES_MAX ? count : PENSTOCK_PLACES_MAX;
+  for (uint32_t i = 0; i < count; i++)
+    spots[i].head = plans[i].head;
+  const struct penstock_place_spot *found = penstock_place_spot_of(spots, count, path, size);
+  return found ? &plans[found - spots] : NULL;
 }
 
 const char *const penstock_place_count_names[PENSTOCK_PLACE_COUNTS] = {
