@@ -337,6 +337,22 @@ os.wait()
     plain.is_as_fresh()
 
 
+def test_a_file_that_was_opened_by_a_system_calls_number(plain: Set) -> None:
+    (plain.tree / "there").write_text("x")
+    plain.build()
+    text = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+openat, write = (257, 1) if os.uname().machine == "x86_64" else (56, 64)
+for name in (b"there", b"new"):
+    f = libc.syscall(ctypes.c_long(openat), -100, name, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+    libc.syscall(ctypes.c_long(write), f, b"more", ctypes.c_long(4))
+"""
+    assert plain.run(PYTHON, "-c", text) == 0
+    assert (plain.tree / "there").read_text() == "xmore"
+    plain.is_as_fresh()
+
+
 def test_names_too_long_to_be_told(plain: Set) -> None:
     deep = "/".join(["x" * 250] * 4)
     (plain.tree / deep / "there").mkdir(parents=True)
