@@ -151,7 +151,7 @@ class _Checker:
     def _unread(self, seen: Seen, path: bytes, listed: tuple[bytes, int, int], entry: Any, code: int) -> None:
         """A name of which the file system tells nothing more: what is known of it stays."""
         name, inode, kind = listed
-        if code in (errno.ENOENT, errno.ESTALE):
+        if code in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
             return  # it went while we looked
         if entry is not None and entry.st_ino == inode:
             part = self.catalog.view.part

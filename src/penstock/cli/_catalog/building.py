@@ -61,6 +61,12 @@ def register(rows: Any) -> None:
         metavar="KIND",
         help="spread: processes:N, mpi (under mpiexec -m mpi4py.futures), dask:ADDRESS",
     )
+    make.add_argument(
+        "--checkpoint",
+        default="10s",
+        metavar="TIME",
+        help="how often to put aside what was read, until it runs long (10s, then a sixteenth of the time)",
+    )
     _limits(make)
     make.set_defaults(act=build)
     again = rows.add_parser(
@@ -100,9 +106,6 @@ def _limits(parser: argparse.ArgumentParser) -> None:
         "-j", "--threads", type=int, default=0, metavar="N", help="exactly so many; default: as many as help"
     )
     parser.add_argument("--rate", metavar="RATE", help="not more calls than this: 5k/s")
-    parser.add_argument(
-        "--checkpoint", default="10s", metavar="TIME", help="how often to put aside what was read (10s)"
-    )
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     parser.add_argument("--json", action="store_true", help="as one JSON document")
 
@@ -115,7 +118,7 @@ def _limits_of(args: argparse.Namespace) -> "Limits":
     if not 0 <= args.threads <= 1024:
         raise UsageError(f"-j {args.threads}: between 1 and 1024")
     rate = units.parse_rate(args.rate) if args.rate else 0.0
-    return Limits(args.threads, rate, units.parse_duration(args.checkpoint) / 1e9)
+    return Limits(args.threads, rate)
 
 
 class Meter:
@@ -212,6 +215,7 @@ def build(args: argparse.Namespace) -> int:
     import os
     from pathlib import Path
 
+    from penstock.base import units
     from penstock.catalog import build as building
     from penstock.catalog import store, sums
     from penstock.catalog.scanning import EXCLUDES
@@ -223,9 +227,8 @@ def build(args: argparse.Namespace) -> int:
     meter = Meter(sum(part.entries for part in known.parts) if known else 0)
     with _executor(args.executor) as (executor, workers):
         said = quiet if args.quiet else meter
-        built = building.build(
-            args.tree, output, options, _limits_of(args), said, args.fresh, executor, workers
-        )
+        limits = _limits_of(args)._replace(checkpoint_s=units.parse_duration(args.checkpoint) / 1e9)
+        built = building.build(args.tree, output, options, limits, said, args.fresh, executor, workers)
         meter.end()
     summed = sums.add(output, args.checksums, quiet if args.quiet else meter) if args.checksums else None
     manifest = built.manifest
