@@ -6,6 +6,7 @@ import random
 import shutil
 import subprocess
 import threading
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -216,10 +217,39 @@ def test_a_build_that_is_not_done_leaves_the_catalog_as_it_was_asked_for(
     assert not Catalog.open(catalog).exists("d3/f1")
 
 
+class Counted(bytes):
+    """A path that counts how often it is looked for."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        Counted.looks += 1
+        return super().__hash__()
+
+
+class AtOnce(Executor):
+    """Every task is done when it is given, and found nothing."""
+
+    def __init__(self) -> None:
+        self.given: list[bytes] = []
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.given += args[-1]
+        done = Future[Any]()
+        done.set_result(scanning.Outcome())
+        return done
+
+
+def test_many_folders_are_dealt_out_without_searching(fast: Path) -> None:
+    pending, executor = [Counted(f"d{i}".encode()) for i in range(2000)], AtOnce()
+    limits = Limits(threads=1)
+    building._spread(executor, 4, b"/", fast, store.Options(), limits, scanning.quiet, list(pending))
+    assert sorted(executor.given) == sorted(pending)
+    assert Counted.looks <= 4 * len(pending)
+
+
 def test_tasks_deal_out_each_folder_once(wide: Path, fast: Path) -> None:
     """By threads in place of nodes, from many pending folders: none is read twice."""
-    from concurrent.futures import ThreadPoolExecutor
-
     put_aside(fast / "set.cat", wide, 1)
     with ThreadPoolExecutor(2) as pool:
         built = build(wide, fast / "set.cat", executor=pool, workers=2)
