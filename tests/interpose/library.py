@@ -80,6 +80,8 @@ def tracing(*flags: str) -> Path:
     sources = [*sorted((NATIVE / "interpose").glob("*.c")), NATIVE / "interpose" / "vfork.S"]
     # The wrappers ask the recorder whether a call only needs counting; here it never does.
     sources += [NATIVE / "stages" / name for name in ("record.c", "slots.c", "process.c")]
+    # Nor are DIRs anybody's but libc's.
+    sources += [NATIVE / name for name in ("stages/dirs.c", "kernels/listing.c", "kernels/index.c")]
     objects = []
     for source in [*sources, generated() / "calls_wrappers.c", trace / "trace.c"]:
         objects.append(built_here() / f"trace{''.join(flags)}-{source.parent.name}-{source.name}.o")
