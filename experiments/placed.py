@@ -20,11 +20,13 @@ from pathlib import Path
 from shutil import rmtree
 
 from experiments import writers
+from penstock.targets import driver as drivers
 from penstock.targets import lov
 from penstock.testbed import emulated
 
 PENSTOCK = Path(sys.executable).with_name("penstock")
 STRIPE_BYTES = 65536
+PLAN_S = 20.0
 WRITERS = Path(writers.__file__)
 
 
@@ -67,6 +69,7 @@ class Site:
         self.top = folder / "pfs"
         self.shape = emulated.Shape(1, oss, osts)
         emulated.up(self.top, self.shape, settings=settings)
+        self.servers = {t.id: t.server for t in drivers.driver_for(str(self.top)).targets()}
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
 
     def folder(
@@ -82,9 +85,15 @@ class Site:
         return path
 
     def start(
-        self, job: Job, folder: Path, options: Sequence[str] = (), user: str = "user"
+        self,
+        job: Job,
+        folder: Path,
+        options: Sequence[str] = (),
+        user: str = "user",
+        go: Path | None = None,
     ) -> "subprocess.Popen[str]":
-        """`options` of `penstock run`; none: the file system chooses.  All runs are recorded, each user's apart."""
+        """`options` of `penstock run`; none: the file system chooses.  All runs are recorded, each user's apart.
+        The job writes once there is a file `go`."""
         wanted = ("--set", f"place.small={STRIPE_BYTES}", "--set", "place.wait=30s", *options)
         # One program a job: its name is what the history goes by.
         program = self.top.parent / f"{job.name}.py"
@@ -92,7 +101,7 @@ class Site:
         whole = self.command(
             "run", "--mount", self.top, *wanted, "--", sys.executable, program, folder, *job.words
         )
-        env = self.env_of(user)
+        env = self.env_of(user) | ({"WRITERS_GO": str(go)} if go else {})
         return subprocess.Popen(whole, env=env, text=True, stdout=subprocess.PIPE, cwd="/")
 
     def start_bare(self, job: Job, folder: Path) -> "subprocess.Popen[str]":
@@ -124,6 +133,34 @@ class Site:
     def run(self, job: Job, folder: Path, options: Sequence[str] = (), user: str = "user") -> Took:
         return self.took(self.start(job, folder, options, user))
 
+    def promised(self) -> float:
+        """Bytes that running plans have on targets."""
+        shown = self.command("place", "show", "--json")
+        done = subprocess.run(shown, env=self.env_of("user"), capture_output=True, text=True, check=True)
+        by_file_system = json.loads(done.stdout)["promised_bytes"].values()
+        return sum(sum(of_targets.values()) for of_targets in by_file_system)
+
+    def run_together(self, jobs: Sequence[Job], folders: Sequence[Path], allocator: str) -> None:
+        """Jobs of which each is planned while those before it are promised; all write at the same time."""
+        go = self.top.parent / "go"
+        go.unlink(missing_ok=True)
+        running, before = [], 0.0
+        try:
+            for job, folder in zip(jobs, folders, strict=True):
+                running.append(self.start(job, folder, by(allocator), go=go))
+                before = self._planned(before) if allocator else 0.0
+        finally:
+            go.touch()
+            for process in running:
+                self.took(process)
+
+    def _planned(self, before: float) -> float:
+        """What is promised, once it is more than before; a plan may place nothing."""
+        until_s = time.monotonic() + PLAN_S
+        while (now := self.promised()) <= before and time.monotonic() < until_s:
+            time.sleep(0.05)
+        return now
+
     def load(self, *folders: Path) -> dict[int, float]:
         """Bytes of all files of folders by target, as their layouts say."""
         load: Counter[int] = Counter(dict.fromkeys(range(self.shape.targets), 0))
@@ -137,8 +174,11 @@ class Site:
         return dict(load)
 
     def by_server(self, load: Mapping[int, float]) -> list[float]:
-        per = self.shape.osts
-        return [sum(load[i] for i in range(s * per, (s + 1) * per)) for s in range(self.shape.oss)]
+        """Bytes by server, as the file system says which targets are whose."""
+        return [
+            sum(load[i] for i, s in self.servers.items() if s == name)
+            for name in sorted(set(self.servers.values()))
+        ]
 
 
 def by(allocator: str) -> tuple[str, ...]:
@@ -171,15 +211,14 @@ def site(oss: int, osts: int, settings: Mapping[str, str]) -> Iterator[Site]:
 
 
 def job_of(text: str, bytes_a_stripe: int) -> Job:
-    """`ior-16x8`, `hacc-32x8`, `shared-8x8`: processes times stripes."""
-    found = re.fullmatch(r"(ior|hacc|shared)-(\d+)x(\d+)", text)
+    """`ior-16x4`, `hacc-32x8`, `shared-8x8`: processes times stripes; `ior-16x4x8` has stripes eight times as large."""
+    found = re.fullmatch(r"(ior|hacc|shared)-(\d+)x(\d+)(?:x(\d+))?", text)
     if not found:
-        raise SystemExit(f"experiment: {text!r} is no job; write it like ior-16x8")
-    kind, processes, stripes = found[1], int(found[2]), int(found[3])
+        raise SystemExit(f"experiment: {text!r} is no job; write it like ior-16x4")
+    kind, processes, stripes, times = found[1], int(found[2]), int(found[3]), int(found[4] or 1)
     growth = 0.004 if kind == "hacc" else 0.0
-    return Job(
-        text, processes, stripes, stripes * bytes_a_stripe, "shared" if kind == "shared" else "own", growth
-    )
+    size = stripes * times * bytes_a_stripe
+    return Job(text, processes, stripes, size, "shared" if kind == "shared" else "own", growth)
 
 
 def say(text: str) -> None:

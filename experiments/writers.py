@@ -12,6 +12,7 @@ the same files.
     gcrm        one file, as GCRM-IO writes cells: many small records, of each a part for each rank
     vorpal      one file, as VORPAL-IO writes a grid: ranks' rows in turn, so that each writes strided pieces
 
+If the environment names a file in WRITERS_GO, they begin when it is there.
 Prints the seconds from the first one's begin to the last one's end as JSON.
 """
 
@@ -111,6 +112,8 @@ def main() -> None:
         for _ in times:
             what(file(rank), pieces)
 
+    while (go := os.environ.get("WRITERS_GO")) and not os.path.exists(go):  # noqa: PTH110
+        time.sleep(0.01)
     write_s = together(count, lambda rank: each(rank, write))
     read_s = together(count, lambda rank: each((rank + 1) % count, read)) if reads else 0.0
     whole = len(times) * sum(map(bytes_by, range(count)))

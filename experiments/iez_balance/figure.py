@@ -11,21 +11,22 @@ from penstock.report.traces import COLOURS, plotter
 COLOUR = {"stock": COLOURS[7 % len(COLOURS)], "iez": COLOURS[5], "ours": COLOURS[0]}
 
 
-def draw(cases: dict[str, Any], config: dict[str, Any], folder: Path) -> None:
+def draw(cases: dict[str, Any], order: list[int], config: dict[str, Any], folder: Path) -> None:
     pyplot = plotter()
     columns = min(3, len(cases))
     rows = -(-len(cases) // columns)
     figure, grid = pyplot.subplots(
-        rows, columns, figsize=(10, 1.9 * rows + 0.9), layout="constrained", squeeze=False
+        rows, columns, figsize=(11, 1.9 * rows + 0.9), layout="constrained", squeeze=False
     )
     for axes in grid.flat[len(cases) :]:
         axes.set_visible(False)
     for axes, (name, case) in zip(grid.flat, cases.items(), strict=False):
-        _panel(axes, name, case, config)
+        _panel(axes, name, case, order, config)
     handles, labels = grid.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False)
     figure.supxlabel(
-        "Target, by server.  In brackets: the fullest target over the mean.  Emulated file system, sizes scaled.",
+        "Target, by server; lines are a server's mean.  In brackets: the fullest target over the mean, the fullest "
+        "server over the mean.  Emulated file system, sizes scaled.",
         fontsize=7,
     )
     for kind in ("svg", "png"):
@@ -34,17 +35,24 @@ def draw(cases: dict[str, Any], config: dict[str, Any], folder: Path) -> None:
     pyplot.close(figure)
 
 
-def _panel(axes: Any, name: str, case: dict[str, Any], config: dict[str, Any]) -> None:
+def _panel(axes: Any, name: str, case: dict[str, Any], order: list[int], config: dict[str, Any]) -> None:
+    """`order`: targets, those of a server together."""
     targets = config["oss"] * config["osts"]
     width = 0.8 / len(case["methods"])
     for i, (method, row) in enumerate(case["methods"].items()):
-        mib = np.array(row["targets"]) / 2**20
+        mib = np.array(row["targets"])[order] / 2**20
         axes.bar(np.arange(targets) + (i - 1) * width, mib, width, color=COLOUR[method], label=method)
+        of_servers = mib.reshape(config["oss"], config["osts"]).mean(1)
+        begins = np.arange(config["oss"]) * config["osts"] - 0.45
+        axes.hlines(of_servers, begins, begins + config["osts"] - 0.1, color=COLOUR[method], linewidth=1.5)
     mean = sum(case["methods"]["ours"]["targets"]) / targets / 2**20
     axes.axhline(mean, color="black", linewidth=0.7, linestyle=":", label="mean")
     for server in range(1, config["oss"]):
         axes.axvline(server * config["osts"] - 0.5, color="0.8", linewidth=0.7)
-    costs = "  ".join(f"{method} [{row['target_cost']:.2f}]" for method, row in case["methods"].items())
-    axes.set_title(f"{name}\n{costs}", fontsize=7.5)
-    axes.set(ylabel="MiB", xlim=(-0.7, targets - 0.3))
-    axes.tick_params(labelsize=7)
+    rows = case["methods"].items()
+    costs = "  ".join(
+        f"{method} [{row['target_cost']:.2f}, {row['server_cost']:.2f}]" for method, row in rows
+    )
+    axes.set_title(f"{name}\n{costs}", fontsize=7)
+    axes.set(ylabel="MiB", xlim=(-0.7, targets - 0.3), xticks=range(targets), xticklabels=order)
+    axes.tick_params(labelsize=6)
