@@ -357,13 +357,18 @@ def _related(before: Sequence[RunFiles], run: RunFiles) -> bool:
     """Do most names of a run share templates with earlier ones, once both are compared?"""
     rows = [(number, f.name) for number, r in enumerate((*before, run)) for f in _bounded(r.files)]
     groups = naming.group([name for _, name in rows], [number for number, _ in rows])
-    last = len(before)
-    common = mine = 0
+    common = 0
     for g in groups:
-        own = sum(rows[i][0] == last for i in g.rows)
-        mine += own
-        common += own if own < len(g.rows) else 0
-    return common > LEARN_FROM * mine
+        own = [rows[i][1] for i in g.rows if rows[i][0] == len(before)]
+        others = [rows[i][1] for i in g.rows if rows[i][0] < len(before)]
+        common += len(own) * bool(_sorts(g.template, own) & _sorts(g.template, others))
+    return common > LEARN_FROM * len(_bounded(run.files))
+
+
+def _sorts(template: naming.Template, names: Sequence[bytes]) -> set[tuple[tuple[bool, bool], ...]]:
+    """Which marks hold letters, which digits: a word in place of a number is another scheme."""
+    found = [template.values(name) or () for name in names]
+    return {tuple((v.isdigit(), v.isalpha()) for v in values) for values in found}
 
 
 def surprise(forecast: Forecast, files: Sequence[Seen]) -> Surprise:
