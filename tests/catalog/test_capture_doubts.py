@@ -2,6 +2,7 @@
 """What a helper is not told, or told late, or two are told: the catalog is true, or an update makes it true."""
 
 import os
+import random
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -125,6 +126,50 @@ def test_a_folder_is_renamed_here_and_written_into_there(plain: Set) -> None:
     one.rename("old", "new")
     two.flush()
     one.flush()
+    plain.is_as_fresh()
+
+
+def disorder(it: Set, nodes: list[Node], rng: random.Random, steps: int) -> None:
+    """What programs of several nodes may do to one tree; a node's helper may be late."""
+
+    def some(kind: Callable[[Path], bool]) -> str:
+        found = sorted(
+            str(p.relative_to(it.tree)) for p in it.tree.rglob("*") if "set.cat" not in p.parts and kind(p)
+        )
+        return rng.choice(found) if found else ""
+
+    for step in range(steps):
+        node, act = rng.choice(nodes), rng.random()
+        folder = rng.choice(["", some(Path.is_dir)])
+        new = f"{folder}/{rng.randrange(6)}".lstrip("/")
+        if act < 0.3 and not (it.tree / new).is_dir():
+            node.write(new, "x" * step)
+        elif act < 0.5 and not (it.tree / new).exists():
+            node.mkdir(new)
+        elif act < 0.6 and (gone := some(Path.is_file)):
+            (it.tree / gone).unlink()
+            node.tell(What.GONE, gone)
+        elif (
+            act < 0.75
+            and (old := some(Path.exists))
+            and not (it.tree / new).exists()
+            and not new.startswith(f"{old}/")
+        ):
+            node.rename(old, new)
+        elif act < 0.9:
+            node.flush()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_several_nodes_in_disorder(plain: Set, seed: int) -> None:
+    rng = random.Random(seed)
+    if seed % 2:
+        disorder(plain, [Node(plain)], rng, 20)
+        plain.build()
+    nodes = [Node(plain) for _ in range(2 + seed % 3 // 2)]
+    disorder(plain, nodes, rng, 80)
+    for node in nodes:
+        node.end()
     plain.is_as_fresh()
 
 
@@ -445,9 +490,10 @@ def test_a_mark_stands_until_the_last_word_and_update_leaves_those_alone_that_wo
     assert doubts(plain) == (mine,)
     node.end()
     assert not doubts(plain)
-    elsewhere = "00000000-0000-0000-0000-000000000000 1 1"
+    elsewhere = "00000000-0000-0000-0000-000000000000 1 1 1"
     assert marks.lost((mine, elsewhere, store.MERGED)) == {elsewhere, store.MERGED}
-    assert not marks.is_at_work(mine + "1")
+    boot, pid, began, word = mine.split()
+    assert not marks.is_at_work(f"{boot} {pid} {began}1 {word}")
 
 
 def test_update_goes_into_a_folder_of_which_only_some_names_are_known(plain: Set) -> None:

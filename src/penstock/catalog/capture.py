@@ -10,7 +10,8 @@ Invariants:
 2. What the file system says holds, never what an event said; asking twice gives the same.
 3. A folder is called complete if it was before, or if it was made, or brought, before our eyes.  One that was made is
    listed once before that is written: others may have put names into it.
-4. What others added to the catalog since we looked is looked at again before we say otherwise.
+4. What others added to the catalog since we looked is looked at again before we say otherwise.  While others are at
+   work, names that are gone are told though we never knew them, and folders that moved are read whole.
 5. Its mark stands in the manifest while it works.  Killed, it leaves the catalog as it was written last, with the mark:
    `penstock catalog update` then looks at everything.
 6. Names are told as programs gave them, and kept as they are without links in their folders.
@@ -77,6 +78,9 @@ class Overlay:
     complete: dict[bytes, int] = field(default_factory=dict)
     """Folders of which every name is here: since when that is known; 0: they were made, and not listed yet."""
     came: dict[bytes, bytes] = field(default_factory=dict)  # folders that were renamed: their names before
+    gone: set[bytes] = field(
+        default_factory=set
+    )  # names that are not there and that we never knew: others may
     hidden: set[bytes] = field(default_factory=set)  # folders below which older segments say nothing true
 
     def below(self, path: bytes) -> list[bytes]:
@@ -226,6 +230,8 @@ class Follower:
             if was is not None:
                 self._forget(rel, was)
                 self.overlay.found[rel] = None
+            elif rel not in self.overlay.found:
+                self.overlay.gone.add(rel)
             return
         self._take(rel, now, was)
 
@@ -370,43 +376,46 @@ class Follower:
                 self.look(rel)
         for rel in self._below_root(self.watch.folders.take()):
             self.look(rel)
-        if self.overlay.found or self.overlay.complete:
+        if self.overlay.found or self.overlay.complete or (self.overlay.gone and self._others()):
             self._write()
+        self.overlay.gone.clear()
         self._scan()
 
     def _write(self) -> None:
-        """On top of what we know; what others add meanwhile is looked at first, as often as has an end."""
+        """On top of what we know; what others have added since is looked at first, as often as has an end."""
         listed: list[bytes] = []
         for left in reversed(range(TRIES)):
-            self._take_news()
+            if self._others():
+                self._read_whole(self.overlay.came)
+                self.overlay.found = dict.fromkeys(self.overlay.gone) | self.overlay.found
             self.overlay.complete |= dict.fromkeys(listed, 0)
             listed = self._list_made()
             part = self._put()
             if add(self.folder, self.begin, (part,), self.mark, alone=left > 0):
                 break
+            self._take_news(part)
             (self.folder / part.name).unlink(missing_ok=True)
         self.overlay = Overlay()
         self._reopen()
 
-    def _take_news(self) -> None:
-        """What others added to the catalog since: names of which it says something else now are looked at again."""
+    def _others(self) -> bool:
+        """Has anybody else written since we looked, or is at work?"""
         held = store.read(self.folder).manifest
-        if held is None or held.parts == self.begin:
-            return
-        before, begin = self.base, self.begin
+        return held is not None and (held.parts != self.begin or any(it != self.mark for it in held.doubts))
+
+    def _take_news(self, ours: store.Part) -> None:
+        """What others added to the catalog since: names of which it says something else than we are looked at again.
+        Where they merged it with what there was, it does not say of all names any more that they are gone."""
+        begin = self.begin
         self._reopen()
-        ours = Comparison(before, self.base)
-        for rel in sorted(self.overlay.found):
-            if ours.differs(rel):
+        later, older = self.begin[: len(self.begin) - len(begin)], self.begin[len(self.begin) - len(begin) :]
+        view = None
+        if begin and older == begin:
+            with suppress(FileNotFoundError):  # merged again
+                view = segments_of(self.folder, (*later, ours))
+        for rel, found in sorted(self.overlay.found.items(), key=lambda it: it[0]):
+            if view is None or _said(view, rel) != (found.entry.fields[:_LEARNT_AT] if found else None):
                 self.look(rel)
-        if self.overlay.came:
-            later = tuple(part for part in self.begin if part not in begin)
-            try:
-                said = segments_of(self.folder, later)
-            except FileNotFoundError:  # merged again
-                self._read_whole(self.overlay.came.keys())
-                return
-            self._read_whole(new for new, old in self.overlay.came.items() if _is_said(said, old))
 
     def _list_made(self) -> list[bytes]:
         """Lists folders that were made, and looks at what is there and was not told, or was told and is not there.
@@ -503,33 +512,9 @@ class Follower:
         return marks.unmarked(held, self.mark)
 
 
-class Comparison:
-    """Of what a catalog said before (None: it was empty) with what it says now."""
-
-    def __init__(self, before: Catalog | None, now: Catalog | None) -> None:
-        self.before, self.now = before, now
-        self.folders: dict[bytes, bool] = {}
-
-    def differs(self, rel: bytes) -> bool:
-        """Of the name itself in anything, of the folders above in what they are?"""
-        if any(self._is_other(p) for p in parents(rel) if p != rel):
-            return True
-        was, now = _entry(self.before, rel), _entry(self.now, rel)
-        said = [it.fields[:_LEARNT_AT] if it else None for it in (was, now)]
-        return said[0] != said[1]
-
-    def _is_other(self, folder: bytes) -> bool:
-        if folder not in self.folders:
-            was, now = _entry(self.before, folder), _entry(self.now, folder)
-            self.folders[folder] = was is not None and (
-                now is None or (was.st_ino, was.generation) != (now.st_ino, now.generation)
-            )
-        return self.folders[folder]
-
-
-def _entry(catalog: Catalog | None, rel: bytes) -> Any:
+def _said(view: Any, rel: bytes) -> Any:
     try:
-        return catalog.stat(rel) if catalog else None
+        return view.stat(rel).fields[:_LEARNT_AT]
     except OSError:
         return None
 
@@ -537,17 +522,6 @@ def _entry(catalog: Catalog | None, rel: bytes) -> Any:
 def _names(folder: bytes) -> list[bytes]:
     with os.scandir(folder) as listing:
         return [it.name for it in listing]
-
-
-def _is_said(view: Any, rel: bytes) -> bool:
-    """Do these segments know the name, or any below it?"""
-    try:
-        view.stat(rel)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True  # ENODATA: one below it
-    return True
 
 
 def _as_captured(found: Found) -> tuple[Any, ...]:

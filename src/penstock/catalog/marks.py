@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who is at work on a catalog: a helper's mark stands in the manifest from its start until its last word.
 
-A mark names a process: its node's boot, its number, when it began.  One whose process is gone, or lives where nobody
-here can see it, says that something may be missing.  A helper that lives sets its mark again with each segment.
+A mark names a process (its node's boot, its number, when it began) and has a random word of its own.  One whose process
+is gone, or lives where nobody here can see it, says that something may be missing.  A helper that lives sets its mark
+again with each segment.
 
 Invariant: a mark is taken away by its own helper, or by who has looked at everything since.
 """
 
 import os
+import secrets
 from pathlib import Path
 
 import msgspec
@@ -34,17 +36,17 @@ def _boot() -> str:
 
 
 def own() -> str:
-    """The mark of this process."""
-    return f"{_boot()} {os.getpid()} {_started(os.getpid())}"
+    """A mark of this process that no other helper has."""
+    return f"{_boot()} {os.getpid()} {_started(os.getpid())} {secrets.token_hex(4)}"
 
 
 def is_at_work(mark: str) -> bool:
     """Does its process live on this node?"""
     words = mark.split()
     return (
-        len(words) == 3
+        len(words) == 4
         and words[0] == _boot()
-        and all(it.isdecimal() for it in words[1:])
+        and all(it.isdecimal() for it in words[1:3])
         and lives(int(words[1]), int(words[2]))
     )
 
