@@ -247,7 +247,8 @@ bool penstock_hold_observe(const struct penstock_holder *h, struct penstock_held
     ret[i].demand = asked.demand;
     ret[i].demand.delayed -= b->delayed_before;
     ret[i].demand.waited_ns -= b->waited_before_ns;
-    ret[i].asked = asked.asked - b->asked_before;
+    int64_t since = (int64_t)(asked.asked - b->asked_before); /* a late return of bytes is of the bucket before */
+    ret[i].asked = since > 0 ? (uint64_t)since : 0;
   }
   return count_waits(h, ret, now_ns);
 }

@@ -121,6 +121,30 @@ def test_a_board_that_lost_its_limits_harms_no_other_and_gets_them_back(alone: A
     assert [alone.names(job) for job in "123"] == [["all"]] * 3
 
 
+def test_a_board_that_can_hold_nothing_is_told_of_no_limit_until_it_can(alone: Alone) -> None:
+    """Its rows of before have numbers of another policy."""
+    for job in "12":
+        alone.ask(job=job)
+    alone.agent.tick()
+    good, here = alone.here("1").hold.apply, alone.here("1")
+
+    def refuse(_data: bytes) -> None:
+        raise UsageError("no bucket is free")
+
+    here.hold.apply = refuse  # type: ignore[method-assign]
+    alone.set_policy(POLICY.replace('"all"', '"other"'), 2)
+    alone.agent.tick()
+    assert [(row.limit.name, owner.job.id) for owner, row in alone.agent.rows] == [("other", "2")]
+    here.hold.apply = good  # type: ignore[method-assign]
+    asyncio.run(alone.agent.look())
+    alone.agent.tick()
+
+    assert [(row.limit.name, owner.job.id) for owner, row in alone.agent.rows] == [
+        ("other", "1"),
+        ("other", "2"),
+    ]
+
+
 MANY = {
     "nine on one operation": (
         "\n".join(f'[[limit]]\nname = "l{i}"\nrate = "1k/s"\ncalls = "open"' for i in range(9)),
@@ -196,7 +220,7 @@ def test_absurd_counters_of_a_user_are_no_absurd_report(alone: Alone) -> None:
     control = board.control(path)
     rows = ((4096 + control.chunk_count * 16) + 4095) // 4096 * 4096
     undrawn = rows + 128 + 64 * 128 + 8  # of bucket 0, first line
-    for value in (1 << 62, 1 << 63, (1 << 64) - 1):
+    for value in (1 << 63, (1 << 64) - 1, 1 << 62):
         with (path / "usage").open("r+b") as file:
             file.seek(undrawn)
             file.write(struct.pack("<Q", value))

@@ -221,14 +221,17 @@ class Agent:
         return here
 
     def _refit(self, here: JobHere) -> None:
-        """The rows of a job anew.  Where its board cannot hold them, the site's alone; else those of before go on."""
-        here.is_odd = False
+        """The rows of a job anew.  Where its board cannot hold them, the site's alone; else none until it can: what it
+        holds goes on to the end of its lease."""
+        was_odd, here.is_odd = here.is_odd, False
         for own in (True, False):
             try:
                 self._rows_of(here, own)
                 return
             except (PenstockError, ValueError, LookupError) as error:
-                log.error("what job %s is under cannot hold (%s)", here.job.id, error)
+                if not was_odd:
+                    log.error("what job %s is under cannot hold (%s)", here.job.id, error)
+        here.rows, here.is_odd, self.changed = [], True, True
 
     def _rows_of(self, here: JobHere, own: bool = True) -> None:
         """Which limits hold for a job, and buckets for them; those that go on keep their rate.  All or nothing."""
@@ -240,7 +243,7 @@ class Agent:
             limit = self.policy.limits[number]
             row = row_of(number, limit, matching.start_rate(limit.rate), now_s + self.policy.lease_s)
             name = row.bucket.name
-            if name in before and before[name].bucket.bytes == row.bucket.bytes:
+            if name in before and name in found and before[name].bucket.bytes == row.bucket.bytes:
                 row.seen, row.is_false = before[name].seen, before[name].is_false
                 row.rate, row.until_s = min(before[name].rate, limit.rate), before[name].until_s
                 row.held, row.past, row.why = before[name].held, before[name].past, before[name].why
