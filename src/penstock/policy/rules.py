@@ -8,7 +8,7 @@
     calls = "metadata"              a class, an operation, or a list of them
     paths = ["/pfs/scratch"]        only calls on paths below these
     users, groups, jobs = [...]     only these (shell patterns; of jobs: names or ids)
-    sharing = "proportional"        how a rate of several jobs is shared (maxmin)
+    sharing = "proportional"        how several jobs share it (maxmin); all limits with "drf" are shared together
     burst = "100ms"                 idle time counts up to this
     on_lost = "hold"                hold | open | a rate: when controller or agent are gone past the lease
     ceiling = "30s"                 no single call waits longer
