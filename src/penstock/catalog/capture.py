@@ -162,20 +162,21 @@ class Follower:
     def real(self, path: bytes) -> bytes:
         """What a name is called without links in its folder; in the tree it begins as the root was given."""
         folder = parent(path)
-        name = path[len(folder.rstrip(b"/")) + 1 :]
-        return self._as_given(self._real_folder(folder).rstrip(b"/") + b"/" + name) if name else path
+        real = self.folders.get(folder) or self._real_folder(folder)
+        if real != folder:
+            path = real.rstrip(b"/") + path[len(folder.rstrip(b"/")) :]
+        return self.root if path == self.real_root else path
 
     def _real_folder(self, folder: bytes) -> bytes:
-        if folder not in self.folders:
-            try:
-                fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            except OSError:
-                return self.real(folder)  # gone: those above it may be links
-            try:
-                found = os.readlink(b"/proc/self/fd/%d" % fd)  # noqa: PTH115 - names are bytes
-            finally:
-                os.close(fd)
-            self.folders[folder] = found
+        try:
+            fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return self.real(folder)  # gone: those above it may be links
+        try:
+            found = os.readlink(b"/proc/self/fd/%d" % fd)  # noqa: PTH115 - names are bytes
+        finally:
+            os.close(fd)
+        self.folders[folder] = self._as_given(found)
         return self.folders[folder]
 
     def _as_given(self, path: bytes) -> bytes:
@@ -185,13 +186,12 @@ class Follower:
         return self.whole(path[len(top) + 1 :]) if below else path
 
     def feed(self, event: Event) -> None:
-        real = event._replace(
-            path=event.path and self.real(event.path), path2=event.path2 and self.real(event.path2)
-        )
-        self.watch.feed(real)
-        for said, now in ((event.path, real.path), (event.path2, real.path2)):
-            if said != now:
-                self.watch.look.add(said)  # when it was told there may have been no link
+        said = event.path, event.path2
+        now = tuple(self.real(path) if path else path for path in said)
+        self.watch.feed(event if now == said else event._replace(path=now[0], path2=now[1]))
+        for path, real in zip(said, now, strict=True):
+            if path != real:
+                self.watch.look.add(path)  # when it was told there may have been no link
 
     def _look_behind(self, path: bytes) -> None:
         """A change by the name of a link is one of what it leads to."""
