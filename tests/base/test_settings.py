@@ -68,6 +68,8 @@ def test_unknown_key_names_file_line_and_neighbour(tmp_path: Path) -> None:
         ("[histori]\n", "no setting 'histori'"),
         ("report = 3\n", "no setting 'report'"),
         ("[report]\ntop = -1\n", r":2: .*whole number"),
+        ('place.target_rate = "0MiB"\n', r":1: .*'0MiB' is 0; it must be more"),
+        ('tune.safety = "0%"\n', r":1: .*'0%' is 0; it must be more"),
         ("[[report]]\ntop = 1\n", "no setting 'report'"),
     ],
 )

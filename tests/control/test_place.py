@@ -226,6 +226,53 @@ def test_a_plan_file_is_for_ranks_that_a_launcher_starts(site, tmp_path):
     assert len(site.layouts(4)) == 12
 
 
+def test_a_plan_file_that_is_written_again_promises_once(site, tmp_path):
+    site.run(1)
+    site.run(2)
+    words = [
+        "run",
+        "--place",
+        "--mount",
+        site.top,
+        "--set",
+        "place.small=64KiB",
+        "--plan-file",
+        tmp_path / "plan",
+    ]
+    sums = []
+    for _ in range(3):
+        site.penstock(*words, "--", PYTHON, site.app, site.top, "3", "12")
+        (held,) = json.loads(site.penstock("place", "show", "--json").stdout)["promised_bytes"].values()
+        sums.append(sum(held.values()))
+    assert sums[0] > 0 and sums == [pytest.approx(sums[0])] * 3
+
+
+def test_a_file_system_that_fails_takes_no_plan_from_another(site, monkeypatch):
+    """Nothing is promised for a plan that is not made, and what is made is kept."""
+    (one,) = placing.file_systems(placing.Wish((str(site.top),)))[0]
+    bad = one[0]._replace(point=f"{one[0].point}/gone")
+    row = contract.Expected(contract.Match((os.fsencode(site.top) + b"/x",)), 1e8)
+    wish = placing.Wish((str(site.top),), site.env["PENSTOCK_STATE_DIR"], expected=(row,))
+    real = placing.look
+
+    def look(mount, *rest):
+        if mount == bad:
+            raise OSError(5, "Input/output error")
+        return real(mount, *rest)
+
+    monkeypatch.setattr(placing, "look", look)
+    monkeypatch.setattr(placing, "file_systems", lambda _: ([one, (bad, one[1])], []))
+    for made in (placing.make(wish), placing.make_by_site(wish, "/nowhere", lambda _: None)):
+        assert [m.mount for m in made.made] == [one[0].point]
+        assert made.without == ((bad.point, placing.place_section.WHY_FAILED),)
+        assert any("Input/output error" in note for note in made.notes)
+    ledger = placing.LedgerFile(site.env["PENSTOCK_STATE_DIR"], one[0].point)
+    assert sum(ledger.outstanding(time.time()).values()) == pytest.approx(1e8)
+    monkeypatch.setattr(placing, "file_systems", lambda _: ([(bad, one[1])], []))
+    with pytest.raises(OSError, match="Input/output"):
+        placing.make(wish)
+
+
 def test_limits_and_placement_together(site):
     """What placing adds is charged."""
     site.run(1)

@@ -149,6 +149,19 @@ def answered(number: int = 1) -> tuple[list[planning.Asked], dict[str, bytes]]:
     return asked, {key: getattr(answer, key) for key in plans.ANSWERS}
 
 
+def test_names_that_users_make_up_take_no_room() -> None:
+    """Whoever asks for hundreds of file systems closes the planner to none."""
+    held = planner.Planner()
+    columns = planner.wanted_columns(planning.asked(FILES, NOW, SMALL))
+    for number in range(2 * planner.FILE_SYSTEMS_MAX):
+        said = wire.Wanted(number=number, file_system=f"no{number}", **columns)
+        assert "no agent has told" in held.hear("n1", wire.FromAgent(wanted=said), 101.0).allotted.why
+        held.hear("n1", wire.FromAgent(over=wire.Over(file_system=f"no{number}", number=[number])), 101.0)
+        assert held.outstanding(f"no{number}", 101.0) == {}
+    held.hear("n1", wire.FromAgent(targets=planner.message_of("x", FIGURES, 100.0)), 100.0)
+    assert list(held.known) == ["x"]
+
+
 def test_an_answer_becomes_a_plan() -> None:
     asked, said = answered()
     given_ = planner.given_of(said, asked)

@@ -128,6 +128,18 @@ def choice(*words: str) -> Type:
     return Type(" | ".join(words), read, str)
 
 
+def above_zero(plain: Type) -> Type:
+    """The same without 0: somebody divides by it, or takes its logarithm."""
+
+    def read(value: Any) -> Any:
+        found = plain.read(value)
+        if not found:
+            raise UsageError(f"{value!r} is 0; it must be more")
+        return found
+
+    return plain._replace(read=read)
+
+
 TEXT = Type("text", _word, str)
 BOOL = Type("true | false", _bool, lambda value: "true" if value else "false")
 WHOLE = Type("whole number", _whole, str)
@@ -320,7 +332,10 @@ SCHEMA = (
         "tune.budget", WHOLE, "20", "How many runs of a program may try a layout that is not the best known."
     ),
     Setting(
-        "tune.safety", SHARE, "90%", "No layout is tried that may be slower than this share of the default."
+        "tune.safety",
+        above_zero(SHARE),
+        "90%",
+        "No layout is tried that may be slower than this share of the default.",
     ),
     Setting(
         "place.wait",
@@ -345,7 +360,7 @@ SCHEMA = (
     ),
     Setting(
         "place.target_rate",
-        SIZE,
+        above_zero(SIZE),
         "200MiB",
         "What one target can do in a second when nobody else uses it; how busy it is follows from that.",
     ),

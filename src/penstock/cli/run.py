@@ -129,15 +129,18 @@ def placed_by(args: argparse.Namespace, command: list[str]) -> tuple[list[tuple[
     """The plan of placement and tuning, and where it is waited for if it comes later; what there is to be said of it is
     said before the program starts."""
     place, tune = args.place or args.auto, args.tune or args.auto
+    from pathlib import Path
+
     from penstock.cli import _common
 
     if not place and not tune and not tuned_anyway(_common.settings_of(args)):
         return [], -1
     from penstock.control import placing
 
-    made = placing.prepare(
-        _common.settings_of(args), command, args.mount, args.plan_file is not None, place, tune
-    )
+    held = _common.settings_of(args)
+    if args.plan_file is not None:
+        placing.close_plans_of(Path(args.plan_file), held.state_dir)
+    made = placing.prepare(held, command, args.mount, args.plan_file is not None, place, tune)
     for note in made.notes:
         _common.note(note)
     return made.parts(), made.waits

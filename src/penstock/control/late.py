@@ -124,6 +124,8 @@ def tried(work: Work, say: Callable[["Prepared"], None]) -> "Prepared":
 
 def _put(made: "Prepared", told: bytes, state_dir: Path) -> None:
     """Onto the board of the program that runs already; a run that is over has no use for it."""
+    from penstock.control import placing
+
     name, socket, run = (os.fsdecode(text) for text in told.split(b"\0")[:3])
     notes, sections = list(made.notes), made.sections()
     try:
@@ -138,8 +140,7 @@ def _put(made: "Prepared", told: bytes, state_dir: Path) -> None:
     except (PenstockError, OSError) as error:
         notes.append(f"the plan came too late ({error})")
         for one in made.made:
-            with contextlib.suppress(OSError):
-                (state_dir / "place" / "ended" / str(one.number)).touch()
+            placing.LedgerFile(str(state_dir), one.mount).end(one.number)
     log = Path(os.environ.get("PENSTOCK_LOG") or state_dir / "penstock.log")
     with contextlib.suppress(OSError), log.open("a") as file:
         for note in notes:

@@ -30,7 +30,7 @@ from penstock.policy.placing import central, contract, planning
 from penstock.policy.placing import ledger as books
 from penstock.policy.predicting import forecast
 from penstock.policy.predicting.contract import Coming
-from penstock.runs import board, collect, learned, merge, place_section
+from penstock.runs import board, collect, learned, limits, merge, place_section
 from penstock.runs.history import History
 from penstock.targets import driver as drivers
 from penstock.targets import lov, lustre, servers
@@ -465,6 +465,13 @@ class LedgerFile:
         """Bytes by target that runs were promised and have not ended to write."""
         return books.outstanding(self.read(now_s), now_s)
 
+    def end(self, number: int) -> None:
+        """The run of a plan is over, or will never be."""
+        folder = self.folder / "ended"
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / str(number)).touch()
+
     def _forget_ended(self) -> None:
         """Those that no ledger here can name any more."""
         old_ns = time.time_ns() - int((LEDGER_S + 60) * 1e9)
@@ -720,27 +727,56 @@ def advised(one: Made) -> str:
 
 
 def make(wish: Wish, now_s: float | None = None) -> Prepared:
-    """Plans for all file systems that are concerned, promised in this user's ledger."""
+    """Plans for all file systems that are concerned, promised in this user's ledger.  One that fails takes no plan from
+    the others; where all do, it is an error."""
     now_s = time.time() if now_s is None else now_s
     found, notes = file_systems(wish)
-    made, without = [], []
+    made, without, failed = [], [], []
     for number, (mount, driver) in enumerate(found, int(now_s * 1e9)):
-        why = metadata_is_busy(driver, _servers_cache(wish, mount), wish.busy_from)
-        if why:
-            notes.append(f"nothing is placed on {mount.point}: {why}")
-            without.append((mount.point, place_section.WHY_BUSY))
+        try:
+            why = metadata_is_busy(driver, _servers_cache(wish, mount), wish.busy_from)
+            if why:
+                notes.append(f"nothing is placed on {mount.point}: {why}")
+                without.append((mount.point, place_section.WHY_BUSY))
+                continue
+            one, more = _promised(mount, driver, wish, number, now_s)
+        except (PenstockError, OSError) as error:
+            notes.append(f"nothing is placed on {mount.point}: {error}")
+            without.append((mount.point, place_section.WHY_FAILED))
+            failed.append(error)
             continue
-        ledger = LedgerFile(wish.state_dir, mount.point)
-        with ledger.locked():
-            held = ledger.read(now_s)
-            looked = look(mount, driver, wish, now_s)
-            one = made_of(looked, wish, number, held)
-            if wish.promise:
-                ledger.write(books.promise(held, str(number), one.plan.promises, now_s, LEDGER_S))
-                _remember_given(wish, one)
         made.append(one)
-        notes += [*looked.notes, *_left_out(one)]
+        notes += [*more, *_left_out(one)]
+    if failed and len(failed) == len(found):
+        raise failed[0]
     return Prepared(tuple(made), tuple(notes), tuple(without))
+
+
+def _promised(
+    mount: Mount, driver: drivers.Driver, wish: Wish, number: int, now_s: float
+) -> tuple[Made, tuple[str, ...]]:
+    """One file system's plan, in the ledger last of all, and notes."""
+    ledger = LedgerFile(wish.state_dir, mount.point)
+    with ledger.locked():
+        held = ledger.read(now_s)
+        looked = look(mount, driver, wish, now_s)
+        one = made_of(looked, wish, number, held)
+        if wish.promise:
+            _remember_given(wish, one)
+            ledger.write(books.promise(held, str(number), one.plan.promises, now_s, LEDGER_S))
+    return one, looked.notes
+
+
+def close_plans_of(file: Path, state_dir: Path) -> None:
+    """A plan file is about to be written anew: what was promised to the plans that it holds is over."""
+    try:
+        parts = limits.plan_parts(file.read_bytes())
+    except OSError:
+        return
+    heads = [place_section.head_of(data) for kind, _, data in parts if kind == place_section.KIND]
+    for head in heads:
+        if head is not None and head.driver:
+            LedgerFile(str(state_dir), head.mount).end(head.made_ns)
 
 
 def _servers_cache(wish: Wish, mount: Mount) -> Path:
@@ -765,13 +801,17 @@ def make_by_site(wish: Wish, socket: str, say: Say) -> Prepared:
     looked = []
     without = []
     for mount, driver in found:
-        why = metadata_is_busy(driver, _servers_cache(wish, mount), wish.busy_from)
-        if why:
-            notes.append(f"nothing is placed on {mount.point}: {why}")
-            without.append((mount.point, place_section.WHY_BUSY))
-        else:
-            looked.append(look(mount, driver, wish, now_s))
-            notes += looked[-1].notes
+        try:
+            why = metadata_is_busy(driver, _servers_cache(wish, mount), wish.busy_from)
+            if not why:
+                looked.append(look(mount, driver, wish, now_s))
+                notes += looked[-1].notes
+                continue
+            because = place_section.WHY_BUSY
+        except (PenstockError, OSError) as error:
+            why, because = str(error), place_section.WHY_FAILED
+        notes.append(f"nothing is placed on {mount.point}: {why}")
+        without.append((mount.point, because))
     alone = [
         made_of(one, wish, number, None) for number, one in enumerate(looked, time.time_ns() - len(looked))
     ]

@@ -7,7 +7,8 @@ Invariants:
 1. Numbers from agents are hostile: a message with a column of the wrong length or an absurd number is refused whole,
    and what was known before stays.
 2. An agent closes only its own promises, and answers go to who asked.
-3. Killed at any time: agents tell their standing promises again when they are welcomed.
+3. Only what agents tell opens an entry for a file system, never a user's question.
+4. Killed at any time: agents tell their standing promises again when they are welcomed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ from penstock.policy.placing.contract import Allocation, Target
 TARGETS_MAX = 1 << 16
 POOLS_MAX = 1024
 FILE_SYSTEMS_MAX = 64
+NAME_MAX = 200
 NODES_MAX = 100_000
 ABSURD = float(1 << 60)
 PROMISE_MAX_S = 86400.0
@@ -233,9 +235,15 @@ class Planner:
         self.answered = self.refused = 0
 
     def _of(self, file_system: str) -> Known:
-        if file_system not in self.known and len(self.known) >= FILE_SYSTEMS_MAX:
+        """For what an agent tells by itself."""
+        name = file_system[:NAME_MAX]
+        if name not in self.known and len(self.known) >= FILE_SYSTEMS_MAX:
             raise wire.WireError(f"plans for more than {FILE_SYSTEMS_MAX} file systems are not made here")
-        return self.known.setdefault(file_system[:200], Known())
+        return self.known.setdefault(name, Known())
+
+    def _known(self, file_system: str) -> Known | None:
+        """For names that users make up: those of which nobody has told take no room here."""
+        return self.known.get(file_system[:NAME_MAX])
 
     def hear(self, node: str, said: Any, now_s: float) -> Any:
         """Take in what an agent said of placement; the answer to it, or None."""
@@ -251,14 +259,14 @@ class Planner:
         elif what == "promised":
             self._remember(node, said.promised, now_s)
         elif what == "over":
-            known = self._of(said.over.file_system)
+            known = self._known(said.over.file_system) or Known()
             for number in said.over.number:
                 known.ledger = books.close(known.ledger, f"{node}/{number}")
         return None
 
     def _plan(self, node: str, said: Any, now_s: float) -> Any:
         wanted = wanted_of(said, node)
-        known = self._of(said.file_system)
+        known = self._known(said.file_system) or Known()
         found, known.ledger = central.decide(
             wanted, list(known.figures.values()), known.ledger, f"{node}/{said.number}", now_s, self.settings
         )
@@ -276,4 +284,4 @@ class Planner:
 
     def outstanding(self, file_system: str, now_s: float) -> dict[int, float]:
         """Bytes by target that runs were promised and have not ended to write."""
-        return books.outstanding(self._of(file_system).ledger, now_s)
+        return books.outstanding((self._known(file_system) or Known()).ledger, now_s)

@@ -404,3 +404,17 @@ def plan_file(*parts: tuple[int, int, bytes]) -> bytes:
         return _PLAN.pack(PLAN_MAGIC, PLAN_VERSION, len(parts), at + len(body), check, 0)
 
     return head(_native.crc32c(head(0) + rows + body)) + rows + body
+
+
+def plan_parts(data: bytes) -> list[tuple[int, int, bytes]]:
+    """The parts of such a file again; none of one that is damaged or another's."""
+    if len(data) < _PLAN.size:
+        return []
+    magic, version, count, size, check, zero = _PLAN.unpack_from(data)
+    bare = _PLAN.pack(magic, version, count, size, 0, zero) + data[_PLAN.size :]
+    if (magic, version, size) != (PLAN_MAGIC, PLAN_VERSION, len(data)) or _native.crc32c(bare) != check:
+        return []
+    if count * _PART.size > size - _PLAN.size:
+        return []
+    rows = [_PART.unpack_from(data, _PLAN.size + i * _PART.size) for i in range(count)]
+    return [(kind, made, data[start : start + length]) for kind, made, start, length in rows]
