@@ -11,6 +11,7 @@ import pytest
 from penstock import Catalog
 from penstock.catalog.build import build
 from penstock.catalog.check import check
+from penstock.catalog.update import update
 from tests.catalog.captured import (
     DISORDER,
     PYTHON,
@@ -18,6 +19,7 @@ from tests.catalog.captured import (
     kill_amid,
     names,
     sets,
+    stripped,
 )
 
 
@@ -44,6 +46,19 @@ def test_what_a_run_writes_is_in_the_catalog_and_folders_it_made_are_complete(pl
     assert cat.folder("out").complete and cat.folder("out/one").complete
     assert not cat.folder("").complete  # what else lies there nobody said
     assert cat.fresh("out") and cat.fresh("out/one")
+
+
+def test_a_change_deep_in_a_tree_that_was_there_can_be_asked_for(plain: Set) -> None:
+    (plain.tree / "a" / "b" / "c").mkdir(parents=True)
+    (plain.tree / "a" / "b" / "c" / "old").write_text("was there")
+    plain.shell("echo new > a/b/c/new")
+    cat = Catalog.open(plain.catalog)
+    assert list(names(cat)) == [b"", b"a", b"a/b", b"a/b/c", b"a/b/c/new", b"a/b/c/old"]
+    assert not cat.folder("").complete and not cat.folder("a/b").complete
+    for path in ("", "a", "a/b"):
+        assert stripped(cat.stat(path)) == stripped(os.lstat(plain.tree / path)), path
+    update(plain.catalog, full=True)
+    plain.is_as_fresh()
 
 
 def test_a_catalog_that_was_built_stays_complete(plain: Set) -> None:

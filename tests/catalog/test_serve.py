@@ -641,7 +641,7 @@ def test_answers_older_than_max_age_are_not_given(env: dict[str, str], cat: Path
     assert ran.passed >= 1
 
 
-@pytest.mark.parametrize("harm", ["damage", "shorten", "none", "foreign", "newer"])
+@pytest.mark.parametrize("harm", ["damage", "ruin", "shorten", "none", "foreign", "newer"])
 def test_a_catalog_that_cannot_be_used_serves_nothing(
     env: dict[str, str], cat: Path, tree: Path, fast: Path, harm: str
 ) -> None:
@@ -650,6 +650,8 @@ def test_a_catalog_that_cannot_be_used_serves_nothing(
     held = segment.read_bytes()
     if harm == "damage":
         segment.write_bytes(held[: len(held) // 2] + b"\xa5" * 64 + held[len(held) // 2 + 64 :])
+    elif harm == "ruin":
+        segment.write_bytes(held[:1024] + bytes(len(held) - 1024))
     elif harm == "shorten":
         segment.write_bytes(held[:3000])
     elif harm == "none":

@@ -390,6 +390,7 @@ class Follower:
                 self.overlay.found = dict.fromkeys(self.overlay.gone) | self.overlay.found
             self.overlay.complete |= dict.fromkeys(listed, 0)
             listed = self._list_made()
+            self._look_above()
             part = self._put()
             if add(self.folder, self.begin, (part,), self.mark, alone=left > 0):
                 break
@@ -397,6 +398,16 @@ class Follower:
             (self.folder / part.name).unlink(missing_ok=True)
         self.overlay = Overlay()
         self._reopen()
+
+    def _look_above(self) -> None:
+        """At folders above what was found of which nothing is known: a name is found from the root on."""
+        above = {it for rel in (*self.overlay.found, *self.overlay.complete) for it in parents(rel)}
+        for rel in sorted(above - self.overlay.found.keys()):
+            if self.known(rel) is None:
+                with suppress(OSError):
+                    now = self.ask(self.whole(rel))
+                    if now is not None and stat.S_ISDIR(now.entry.st_mode):
+                        self.overlay.found[rel] = now
 
     def _others(self) -> bool:
         """Has anybody else written since we looked, or is at work?"""

@@ -254,6 +254,15 @@ class Catalog:
         )
 
 
+def unusable(file: str | os.PathLike[str], error: OSError) -> PenstockError:
+    """What is said where the bytes of a catalog, or what it needs, cannot be had."""
+    if error.errno == errno.EBADMSG:
+        return PenstockError(f"{os.fspath(file)}: is damaged; penstock catalog update --full makes it anew")
+    return PenstockError(
+        f"{os.fspath(file)}: cannot be used: {error.strerror}; penstock catalog update --full looks at everything"
+    )
+
+
 def decode_layout(kind: str, blob: bytes) -> Layout:
     """A layout attribute of a file system of this type."""
     if kind in ("lustre", "fuse.penstock"):

@@ -27,7 +27,7 @@ from penstock import _native
 from penstock.base.errors import PenstockError
 from penstock.catalog import marks
 from penstock.catalog.build import each_folder
-from penstock.catalog.reader import COMPLETE, LEFT_OUT, MOVED, OTHER_MOUNT, UNREADABLE, Catalog
+from penstock.catalog.reader import COMPLETE, LEFT_OUT, MOVED, OTHER_MOUNT, UNREADABLE, Catalog, unusable
 from penstock.catalog.scanning import LAYOUTS, TICK_NS, is_local
 
 SECTION, VERSION, MAGIC = 3, 2, 0x3156525345534350
@@ -269,7 +269,15 @@ def _written(root: bytes) -> frozenset[bytes]:
 
 
 def prepare(file: str | os.PathLike[str], max_age_s: int = 0) -> Serving:
-    """Looks at each folder, and puts what may be answered into memory that the process to come holds."""
+    """Looks at each folder, and puts what may be answered into memory that the process to come holds.  Whatever cannot
+    be had, of the catalog or of the tree, is a PenstockError: the program is to run as ever."""
+    try:
+        return _prepared(file, max_age_s)
+    except OSError as error:
+        raise unusable(file, error) from error
+
+
+def _prepared(file: str | os.PathLike[str], max_age_s: int) -> Serving:
     catalog = Catalog.open(file, check=True)
     root = catalog.manifest.root
     if catalog.damaged:
