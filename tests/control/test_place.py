@@ -273,6 +273,24 @@ def test_a_file_system_that_fails_takes_no_plan_from_another(site, monkeypatch):
         placing.make(wish)
 
 
+def test_a_changed_default_holds_where_the_folder_was_read(monkeypatch):
+    """What the files had last time is wished again only where nobody can know what their folder will say."""
+    said = {b"/m": placing.place_section.Default("plain", 4, MIB), b"/m/out": placing.place_section.Default()}
+    monkeypatch.setattr(placing, "read_default", said.get)
+    folders = placing.Folders("/m")
+
+    def count(*pieces: bytes) -> int:
+        row = contract.Expected(contract.Match(pieces, (None,)), 1e9, stripe_count=1, stripe_size_bytes=MIB)
+        return folders.apply(row).stripe_count
+
+    assert count(b"/m/out/rank", contract.DIGITS) == 0
+    assert count(b"/m/rank", contract.DIGITS) == 0
+    assert count(b"/m/out/run", contract.DIGITS, b"/rank") == 1
+    assert count(b"/m/new/rank", contract.DIGITS) == 1
+    folders.tuned = [contract.Match((b"/m/out/rank", contract.DIGITS), (None,))]
+    assert count(b"/m/out/rank", contract.DIGITS) == 1
+
+
 def test_limits_and_placement_together(site):
     """What placing adds is charged."""
     site.run(1)

@@ -53,6 +53,21 @@ def test_jobs_that_ask_one_after_the_other_do_not_pile_up() -> None:
     assert sum(outstanding(ledger, 101.0).values()) == pytest.approx(36e9)
 
 
+def test_what_a_running_job_has_written_takes_no_room_twice() -> None:
+    """Four targets of 10 TB; a job was promised half of each and has written most of that."""
+    TB = 1e12
+    targets = tuple(Target(i, "oss0", 10 * TB, 10 * TB) for i in range(4))
+    _, ledger = central.decide(
+        wanted((20 * TB, 4, 1, 0)), [replace(FIGURES, targets=targets)], Ledger(), "n/a", 101.0
+    )
+    later = replace(FIGURES, at_s=160.0, targets=tuple(replace(t, free_bytes=6 * TB) for t in targets))
+    found, ledger = central.decide(wanted((0.8 * TB, 1, 1, 0)), [later], ledger, "n/b", 161.0)
+    assert len(found.targets[0][0]) == 1
+    assert sum(outstanding(ledger, 161.0).values()) == pytest.approx(4.8 * TB)
+    found, _ = central.decide(wanted((4.2 * TB, 1, 1, 0)), [later], ledger, "n/c", 161.0)
+    assert len(found.targets[0][0]) == 1  # of 6 TB free, one is promised still
+
+
 @settings(max_examples=60)
 @given(
     rows=st.lists(

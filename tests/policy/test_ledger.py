@@ -19,13 +19,16 @@ events = st.one_of(
     st.tuples(st.just("seen"), runs, amounts),
     st.tuples(st.just("close"), runs, st.just({})),
     st.tuples(st.just("expire"), runs, st.just({})),
+    st.tuples(st.just("look"), st.just("nobody"), amounts),
 )
 
 
 def after(book: Ledger, event: tuple[str, str, dict[int, float]], now_s: float) -> Ledger:
     what, run, given_amounts = event
     if what == "promise":
-        return ledger.promise(book, run, given_amounts, now_s, for_s=5)
+        return ledger.promise(book, run, given_amounts, now_s, for_s=5, free=dict.fromkeys(range(4), 1e12))
+    if what == "look":
+        return ledger.look(book, given_amounts)
     if what == "seen":
         return ledger.seen(book, run, given_amounts)
     return ledger.close(book, run) if what == "close" else ledger.expire(book, now_s)
@@ -44,9 +47,9 @@ def test_outstanding_is_what_stands_whatever_happens(
         others = [r for r in ("a", "b", "c") if r != event[1]]
         for other in others:
             held = before.runs.get(other)
-            if held is not None and held.expires_s > now_s:
+            if held is not None and held.expires_s > now_s and event[0] != "look":
                 assert book.runs[other] == held
-        if event[0] in ("seen", "close", "expire"):
+        if event[0] in ("seen", "close", "expire", "look"):
             then = ledger.outstanding(before, now_s)
             assert all(b <= then[t] for t, b in total.items())
 
@@ -56,8 +59,34 @@ def test_a_promise_is_seen_piece_by_piece_and_closed() -> None:
     book = ledger.seen(book, "run", {0: 40.0, 1: 60.0, 7: 5.0})
 
     assert ledger.outstanding(book, 1) == {0: 60.0}
-    assert ledger.sharers(book, 1) == {0: 1}
     assert ledger.outstanding(ledger.close(book, "run"), 1) == {}
+
+
+def test_what_targets_filled_up_by_is_seen_once_and_shared() -> None:
+    book = ledger.promise(Ledger(), "a", {0: 100.0, 1: 100.0}, now_s=0, free={0: 1000.0, 1: 1000.0})
+    book = ledger.look(book, {0: 920.0, 1: 1000.0})
+    assert ledger.outstanding(book, 1) == {0: 20.0, 1: 100.0}
+    book = ledger.promise(book, "b", {0: 60.0}, now_s=1, free={0: 920.0})
+    book = ledger.look(book, {0: 880.0})
+    assert ledger.outstanding(book, 1)[0] == pytest.approx(40.0)  # 40 of both, 10 of them a's
+    assert book.runs["a"].bytes[0] == pytest.approx(10.0)
+    for free in (950.0, 880.0, 950.0, 880.0):  # others delete and write again: nothing of it is a run's
+        book = ledger.look(book, {0: free})
+    assert ledger.outstanding(book, 1)[0] == pytest.approx(40.0)
+    assert ledger.outstanding(ledger.look(book, {0: 0.0, 1: 0.0}), 1) == {}
+
+
+@given(
+    st.lists(st.tuples(st.floats(1, 1e12), st.floats(0, 1e12)), min_size=1, max_size=6), st.floats(0, 1e12)
+)
+def test_a_look_sees_no_more_than_the_target_fell(promised: list[tuple[float, float]], free: float) -> None:
+    book = Ledger()
+    for run, (amount, mark) in enumerate(promised):
+        book = ledger.promise(book, str(run), {0: amount}, 0, free={0: mark})
+    before = ledger.outstanding(book, 0)[0]
+    after = ledger.outstanding(ledger.look(book, {0: free}), 0).get(0, 0.0)
+    fell = max(0.0, *(mark - free for _, mark in promised)) if promised else 0.0
+    assert before - min(fell, before) - after <= before * 1e-9
 
 
 def test_a_promise_expires() -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans: what is placed and what is left, what it costs and gains; examples and laws."""
 
+import struct
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,8 @@ from penstock.policy.placing.contract import (
     Target,
 )
 from penstock.policy.placing.planning import plan
+from penstock.runs import place_section
+from penstock.targets import lov
 
 MB = 1e6
 TARGETS = [Target(i, f"oss{i // 5}", 1e11, 9e10) for i in range(15)]
@@ -85,6 +88,25 @@ def test_components_only_where_they_are_allowed_and_the_gain_is_known() -> None:
     assert (first.stripe_count, rest.stripe_count, rest.end_bytes) == (1, 8, 0)
     assert first.end_bytes % first.stripe_size_bytes == 0
     assert first.targets == rest.targets[:1]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"composite": True, "gain_known": True, "stripe_count": 8}, {"stripe_count": 40}]
+)
+def test_files_alike_with_one_layout_are_not_all_on_one_list(fields: dict[str, object]) -> None:
+    many = [Target(i, f"oss{i // 8}", 1e11, 9e10) for i in range(48)]
+    alike = replace(Expected(Match((b"/s/", DIGITS), (None,)), 6400 * MB, files=6), **fields)  # type: ignore[arg-type]
+
+    made = plan([alike], where(targets=many), PlanSettings(parts=True))
+
+    (entry,) = made.entries
+    assert entry.action is Action.PLACE and entry.turns == () and made.promises == {}
+    assert not any(part.targets for part in entry.parts) and "file system chooses" in entry.why
+    (one,) = plan([replace(alike, files=1)], where(targets=many), PlanSettings(parts=True)).entries
+    assert one.turns or one.parts[1].targets
+    section = place_section.encode(made, place_section.Place("lustre", "/s"))
+    assert section.left_out == 0
+    assert struct.pack("<I", lov.SPECIFIC) not in section.data
 
 
 def test_files_alike_take_turns() -> None:

@@ -391,14 +391,20 @@ class Folders:
             place_section.Default() if said == self.root and said.kind == "plain" and not said.pool else said
         )
 
+    def _asked(self, match: contract.Match) -> bool:
+        """Is what holds for its folder known?  A pattern's folder may be one that is not there yet."""
+        folder = _folder(match)
+        one = not any(b"/" in piece for piece in match.pieces[1:])
+        return match.exact or (one and (folder in self.found or folder == self.mount))
+
     def apply(self, e: contract.Expected) -> contract.Expected:
         """The file with what its folder asks for; a wish of the tuner yields to a folder's own default."""
         said = self.of(_folder(e.match))
         if said.kind == "left":
             return replace(e, composite=True)
         if said.kind != "plain":
-            exact = e.match.exact and e.match not in self.tuned  # its folder is the one that was looked at
-            return replace(e, stripe_count=0, stripe_size_bytes=0) if exact else e
+            asked = self._asked(e.match) and e.match not in self.tuned
+            return replace(e, stripe_count=0, stripe_size_bytes=0) if asked else e
         count = _count(said.stripes)
         return replace(e, stripe_count=count, stripe_size_bytes=said.size_bytes, pool=said.pool)
 
@@ -443,7 +449,9 @@ class LedgerFile:
             rows = json.loads(self.path.read_text())["runs"]
             runs = {
                 str(run): books.Promise(
-                    {int(t): float(b) for t, b in row["bytes"].items()}, float(row["until_s"])
+                    {int(t): float(b) for t, b in row["bytes"].items()},
+                    float(row["until_s"]),
+                    {int(t): float(b) for t, b in row.get("free", {}).items()},
                 )
                 for run, row in rows.items()
             }
@@ -457,7 +465,10 @@ class LedgerFile:
         return books.expire(held, now_s)
 
     def write(self, held: books.Ledger) -> None:
-        rows = {run: {"bytes": dict(p.bytes), "until_s": p.expires_s} for run, p in held.runs.items()}
+        rows = {
+            run: {"bytes": dict(p.bytes), "until_s": p.expires_s, "free": dict(p.free)}
+            for run, p in held.runs.items()
+        }
         write_whole(self.path, json.dumps({"schema_version": 1, "runs": rows}).encode())
         self._forget_ended()
 
@@ -760,10 +771,12 @@ def _promised(
     with ledger.locked():
         held = ledger.read(now_s)
         looked = look(mount, driver, wish, now_s)
+        free = {t.id: t.free_bytes for t in looked.situation.targets}
+        held = books.look(held, free)
         one = made_of(looked, wish, number, held)
         if wish.promise:
             _remember_given(wish, one)
-            ledger.write(books.promise(held, str(number), one.plan.promises, now_s, LEDGER_S))
+            ledger.write(books.promise(held, str(number), one.plan.promises, now_s, LEDGER_S, free))
     return one, looked.notes
 
 

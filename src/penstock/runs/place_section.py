@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from penstock import _native
 from penstock.base.errors import VersionError
-from penstock.policy.placing.contract import DIGITS, MARKS, Action, Entry, Match, Plan
+from penstock.policy.placing.contract import DIGITS, LISTS_STRIPES_MAX, MARKS, Action, Entry, Match, Plan
 from penstock.targets import lov
 
 KIND, VERSION = 2, 1
 PLAN_VERSION = 1
-VARIANTS_MAX, MARKS_MAX, STRIPES_MAX, POOLS_MAX, FOLDERS_MAX = 64, 24, 32, 64, 4096
+VARIANTS_MAX, MARKS_MAX, STRIPES_MAX, POOLS_MAX, FOLDERS_MAX = 64, 24, LISTS_STRIPES_MAX, 64, 4096
 CURSORS = 256
 MOUNT_MAX = 240
 STOCK, BYTES, OVERRIDE, WISH = 1, 2, 4, 8
@@ -145,7 +145,8 @@ def _composite(entry: Entry) -> bytes:
 
 
 def _wide(entry: Entry) -> bytes:
-    part = lov.template(entry.stripe_count, entry.stripe_size_bytes, entry.turns[0], entry.pool)
+    osts = entry.turns[0] if len(entry.turns) == 1 else ()  # several files: each its own, as Lustre chooses
+    part = lov.template(entry.stripe_count, entry.stripe_size_bytes, osts, entry.pool)
     return lov.encode(lov.Lov(parts=(part,)))
 
 
@@ -161,7 +162,7 @@ def _row(
     """One entry, its lists added; ValueError, struct.error or OSError: it cannot be said on a board."""
     if entry.action is Action.STOCK:
         return _ENTRY.pack(key, STOCK, 0, 0, 0, 0, 0, 0)
-    if entry.stripe_count > STRIPES_MAX and not (wished and entry.turns):
+    if entry.stripe_count > STRIPES_MAX and not wished:
         raise ValueError("so wide a layout is given only where it is wished")
     if entry.parts or entry.stripe_count > STRIPES_MAX:
         blob = _composite(entry) if entry.parts else _wide(entry)

@@ -138,8 +138,9 @@ def decide(
     said = _objection(fresh, now_s, settings.busy_from)
     if said:
         return Allotted(said), ledger
-    held = replace(books.expire(ledger, now_s), heard_s=now_s)
     targets = site_targets(fresh, settings.target_rate_bytes_per_s, now_s)
+    free = {t.id: t.free_bytes for t in targets}
+    held = books.look(replace(books.expire(ledger, now_s), heard_s=now_s), free)
     situation = planning.with_ledger(Situation("", now_s, targets), held)
     before = {t.id: t.promised_bytes for t in situation.targets}
     found: list[tuple[tuple[int, ...], ...]] = [()] * len(wanted.bytes)
@@ -163,4 +164,4 @@ def decide(
             at += files
     promises = {t.id: t.promised_bytes - before[t.id] for t in now if t.promised_bytes > before[t.id]}
     answer = Allotted("", now_s - max(f.at_s for f in fresh), tuple(found), planning.spare(now), promises)
-    return answer, books.promise(held, run, promises, now_s, settings.promise_s)
+    return answer, books.promise(held, run, promises, now_s, settings.promise_s, free)

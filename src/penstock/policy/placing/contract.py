@@ -247,5 +247,6 @@ class PlanSettings:
     unknown_from: float = 0.5
 
 
+LISTS_STRIPES_MAX = 32  # files alike take turns with lists up to so long; wider ones have one layout
 EXTRA_REQUESTS = 3  # a placed create costs 5 requests, a stock one 2
 ALIGN_BYTES = 65536

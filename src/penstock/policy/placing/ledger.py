@@ -9,12 +9,15 @@ A promise belongs to a run, and goes through these:
     event       while it stands                             while there is none
     promise     is replaced                                 stands until its expiry
     seen        shrinks by what the figures now show        nothing
+    look        shrinks by its part of what the targets'    nothing
+                free bytes fell since the last look
     close       goes                                        nothing
     expire      goes when its time is over                  nothing
 
 Invariants:
 1. Outstanding bytes are finite and at least 0, whatever was promised or seen.
 2. What is promised is outstanding until it is seen, closed or expired: events of one run touch no other's promise.
+   A look sees no more of all runs on a target than it fell, below the least that it had free since they were promised.
 3. Without a keeper who was heard of lately nobody may rely on it (`kept`): planners take two random choices then.
 """
 
@@ -33,6 +36,9 @@ class Promise:
 
     bytes: Mapping[int, float]
     expires_s: float
+    free: Mapping[int, float] = field(
+        default_factory=dict
+    )  # of each target, at the least since it was promised
 
 
 @dataclass(frozen=True)
@@ -48,14 +54,21 @@ def _clean(amounts: Mapping[int, float]) -> dict[int, float]:
 
 
 def promise(
-    ledger: Ledger, run: str, amounts: Mapping[int, float], now_s: float, for_s: float = EXPIRY_S
+    ledger: Ledger,
+    run: str,
+    amounts: Mapping[int, float],
+    now_s: float,
+    for_s: float = EXPIRY_S,
+    free: Mapping[int, float] | None = None,
 ) -> Ledger:
-    """A plan was made for a run: its bytes are outstanding until they are seen, it closes, or time is over."""
+    """A plan was made for a run: its bytes are outstanding until they are seen, it closes, or time is over.
+    `free`: what the targets had free in the figures of the plan."""
     kept = _clean(amounts)
     runs = {**expire(ledger, now_s).runs}
     runs.pop(run, None)
     if kept and len(runs) < RUNS_MAX:
-        runs[run] = Promise(kept, now_s + for_s)
+        marks = {t: free[t] for t in kept if t in free and math.isfinite(free[t])} if free else {}
+        runs[run] = Promise(kept, now_s + for_s, marks)
     return Ledger(runs, max(ledger.heard_s, now_s))
 
 
@@ -64,11 +77,33 @@ def seen(ledger: Ledger, run: str, amounts: Mapping[int, float]) -> Ledger:
     held = ledger.runs.get(run)
     if held is None:
         return ledger
-    gone = _clean(amounts)
-    left = _clean({t: b - gone.get(t, 0.0) for t, b in held.bytes.items()})
-    runs = {**ledger.runs, run: replace(held, bytes=left)}
-    if not left:
+    left = _less(held, amounts)
+    runs = {**ledger.runs, run: left}
+    if not left.bytes:
         del runs[run]
+    return replace(ledger, runs=runs)
+
+
+def _less(held: Promise, amounts: Mapping[int, float]) -> Promise:
+    gone = _clean(amounts)
+    return replace(held, bytes=_clean({t: b - gone.get(t, 0.0) for t, b in held.bytes.items()}))
+
+
+def look(ledger: Ledger, free: Mapping[int, float]) -> Ledger:
+    """The targets have so many bytes free now: what each fell is what its runs wrote, in proportion to their promises.
+    Whose bytes they really were nobody knows; where more was freed than written, it is seen later or not at all."""
+    now = {t: b for t, b in free.items() if math.isfinite(b)}
+    total: dict[int, float] = {}
+    for held in ledger.runs.values():
+        for target, amount in held.bytes.items():
+            total[target] = total.get(target, 0.0) + amount
+    runs = {}
+    for run, held in ledger.runs.items():
+        wrote = {t: held.free[t] - now[t] for t in held.bytes if t in now and t in held.free}
+        left = _less(held, {t: fell * held.bytes[t] / total[t] for t, fell in wrote.items()})
+        if left.bytes:
+            least = {t: min(held.free.get(t, math.inf), now[t]) for t in left.bytes if t in now}
+            runs[run] = replace(left, free={**held.free, **least})
     return replace(ledger, runs=runs)
 
 
@@ -90,16 +125,6 @@ def outstanding(ledger: Ledger, now_s: float) -> dict[int, float]:
             for target, amount in held.bytes.items():
                 total[target] = total.get(target, 0.0) + amount
     return total
-
-
-def sharers(ledger: Ledger, now_s: float) -> dict[int, int]:
-    """By target how many runs have promises there."""
-    count: dict[int, int] = {}
-    for held in ledger.runs.values():
-        if held.expires_s > now_s:
-            for target in held.bytes:
-                count[target] = count.get(target, 0) + 1
-    return count
 
 
 def kept(ledger: Ledger, now_s: float, within_s: float = HEARD_S) -> bool:

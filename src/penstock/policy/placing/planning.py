@@ -21,6 +21,7 @@ from penstock.policy.placing import ALLOCATORS, stock
 from penstock.policy.placing.contract import (
     ALIGN_BYTES,
     EXTRA_REQUESTS,
+    LISTS_STRIPES_MAX,
     Action,
     Allocation,
     Entry,
@@ -48,6 +49,7 @@ def with_ledger(situation: Situation, ledger: Ledger | None) -> Situation:
     """The situation with what other runs were promised; without a ledger that is kept, it says so."""
     if ledger is None or not kept(ledger, situation.now_s):
         return replace(situation, keeper=False)
+    # Promised bytes stand for the runs that will write them: as sharers these would count twice.
     promised = outstanding(ledger, situation.now_s)
     targets = [
         replace(t, promised_bytes=t.promised_bytes + promised.get(t.id, 0.0)) for t in situation.targets
@@ -78,6 +80,16 @@ def even_stripe_bytes(file_bytes: float, count: int, size_bytes: int) -> int:
 def _wished(e: Expected, situation: Situation) -> int:
     count = e.stripe_count or situation.default_count
     return len(usable(situation.targets, e.pool)) if count < 0 else max(count, 1)
+
+
+def _width(e: Expected, situation: Situation) -> int:
+    """Stripes that it can really have."""
+    return min(_wished(e, situation), len(usable(situation.targets, e.pool)))
+
+
+def _wide(e: Expected, situation: Situation) -> bool:
+    most = LISTS_STRIPES_MAX
+    return _wished(e, situation) > most and _width(e, situation) > most  # the first is quick
 
 
 def why_stock(e: Expected, small_bytes: float, settings: PlanSettings) -> str:
@@ -120,6 +132,8 @@ def _sorted(
         why = why_stock(e, small, settings)
         if why:
             entries.append(_entry(e, Action.STOCK, why=why))
+        elif e.files > 1 and (e.composite or _wide(e, situation)):
+            entries.append(_listless(e, situation, settings))
         else:
             wanted.setdefault(e.pool, []).append(e)
     asked = [Asked(pool, files, *_requests(files, pool, situation)) for pool, files in sorted(wanted.items())]
@@ -271,16 +285,28 @@ def _placed(
             bytes_each=e.bytes,
             why=why,
         )
-        entries.append(_composite(made, settings, situation) if e.composite else made)
+        entries.append(_composite(made) if e.composite else made)
     return entries
 
 
-def _composite(entry: Entry, settings: PlanSettings, situation: Situation) -> Entry:
+def _listless(e: Expected, situation: Situation, settings: PlanSettings) -> Entry:
+    """Files alike with components, or wider than lists: they share one layout, so that the file system has to choose
+    their targets, and nothing is promised."""
+    count = _width(e, situation)
+    if not count:
+        return _entry(e, Action.STOCK, "no targets have room for it")
+    size = e.stripe_size_bytes or even_stripe_bytes(e.bytes, count, situation.default_size_bytes)
+    why = f"{count} stripes in one layout for all {e.files} files: the file system chooses targets"
+    made = replace(_entry(e, Action.PLACE, why), stripe_count=count, stripe_size_bytes=size)
+    return _composite(made) if e.composite else made
+
+
+def _composite(entry: Entry) -> Entry:
     """First one stripe for what might stay small, then the whole width."""
-    row = entry.turns[0]
+    row = entry.turns[0] if entry.turns else ()
     size = max(entry.stripe_size_bytes, ALIGN_BYTES)
     first = max(int(entry.bytes_each / 64) // size, 1) * size
-    parts = (Part(first, 1, size, row[:1]), Part(0, len(row), size, row))
+    parts = (Part(first, 1, size, row[:1]), Part(0, entry.stripe_count, size, row))
     return replace(entry, parts=parts, turns=())
 
 
