@@ -182,6 +182,50 @@ def test_where_nothing_can_be_placed_it_is_said(site, tmp_path):
     assert len(list((plain / "out1").iterdir())) == 2
 
 
+def test_a_mount_with_digits_in_its_path_is_found_without_being_named(site, tmp_path):
+    """Digits are fields of the names that are learned; where the last run's files lay says which mount is meant."""
+    data, copy = tmp_path / "data", site.top / "copy"
+    data.write_bytes(b"x" * MIB)
+    options = ["run", "--place", "--set", "place.wait=30s", "--set", "place.small=64KiB"]
+    site.penstock(*options, "--mount", site.top, "--", "cp", data, copy)
+    copy.unlink()
+    assert site.penstock(*options, "--", "cp", data, copy).stderr == ""
+    placed = site.placed()
+    assert (placed["expected"], placed["placed"], placed["as_planned"]) == (1, 1, 1)
+    (plan,) = json.loads(site.penstock("place", "plan", "--job", "cp", "--json").stdout)["plans"]
+    assert plan["file_system"] == str(site.top)
+    assert plan["entries"][0]["pattern"] == str(copy)
+
+
+ONLY = """
+for at in $(awk '$3 == "fuse.penstock" && $2 != top {print $2}' top="$0" /proc/mounts); do umount -l "$at"; done
+exec "$@" """
+
+
+def test_the_first_run_is_placed_on_a_detected_mount_wherever_it_is_started(site, tmp_path):
+    """Nothing is named, nothing is known, and the program stands outside; testbeds of others are not in sight."""
+    data = tmp_path / "data"
+    data.write_bytes(b"x" * MIB)
+    options = ["--place", "--set", "place.wait=30s", "--set", "run.detect=fuse.penstock"]
+    words = [PENSTOCK, "run", *options, "--", "cp", data, site.top / "copy"]
+    alone = ["unshare", "-m", "--propagation", "private", "sh", "-c", ONLY, site.top]
+    subprocess.run([*alone, *words], env=site.env, check=True, timeout=120, cwd="/")
+    placed = site.placed()
+    assert (placed["unexpected"], placed["spare"]) == (1, 1)
+
+
+def test_names_below_a_folder_have_it_as_text():
+    d, w = contract.DIGITS, contract.WORD
+    match = contract.Match((b"/s", d, b"/u", w, b"/out", d), (b"1", None, b"7"))
+    assert placing.under(match, b"/s1/") == contract.Match((b"/s1/u", w, b"/out", d), (None, b"7"))
+    assert placing.under(match, b"/s01/ux9/") == contract.Match((b"/s01/ux9/out", d), (b"7",))
+    assert placing.under(match, b"/") == match
+    for other in (b"/s2/", b"/t1/", b"/s1/v/", b"/s1/ux/deeper/", b"/s/"):
+        assert placing.under(match, other) is None
+    whole = contract.Match((b"/s", d, b"/f"), (None,))
+    assert placing.under(whole, b"/s12/") == contract.Match((b"/s12/f",))
+
+
 def test_a_paused_mds_holds_nobody_up_and_show_says_how_often_and_why(site):
     """The plan is not ready in time; the program goes on with default layouts."""
     site.run(1)

@@ -104,6 +104,7 @@ class Wish:
     room_bytes: int = BOARD_ROOM_BYTES
     busy_from: guard.GuardSettings = guard.DEFAULTS
     own_bytes: Callable[[str, float], Mapping[int, float]] | None = None  # by mount and since when
+    detect: tuple[str, ...] = ()  # types of mounts that are concerned as long as nothing is expected
     expected: tuple[contract.Expected, ...] = field(default_factory=tuple)
 
 
@@ -165,11 +166,13 @@ def with_stripes(
 
 
 def file_systems(wish: Wish) -> tuple[list[tuple[Mount, drivers.Driver]], list[str]]:
-    """Those that were named, else those that the run is expected to write to or stands in."""
+    """Those that were named, else those that the run is expected to write to or stands in; of a program that nothing is
+    known of all that are detected."""
     notes = []
     named = [mount_of(path) for path in wish.mounts]
     if not named:
-        wanted = {str(Path.cwd()), *(os.fsdecode(_folder(e.match)) for e in wish.expected)}
+        wanted = {str(Path.cwd()), *(os.fsdecode(_seen_in(e)) for e in wish.expected)}
+        wanted |= set() if wish.expected else set(expected_mounts((), wish.detect))
         here = sorted(mounts(), key=lambda m: -len(m.point))
         named = list({_holding(path, here) for path in wanted} - {None})  # type: ignore[arg-type]
     found = []
@@ -213,6 +216,36 @@ def _holding(path: str, known: Sequence[Mount]) -> Mount | None:
 def _folder(match: contract.Match) -> bytes:
     """The folder that all names of a match begin with."""
     return match.pieces[0].rpartition(b"/")[0] or b"/"
+
+
+def _seen_in(e: contract.Expected) -> bytes:
+    """The folder that such a file had last time; not known: what all its names begin with."""
+    return e.like.rpartition(b"/")[0] or b"/" if e.like else _folder(e.match)
+
+
+def under(match: contract.Match, top: bytes) -> contract.Match | None:
+    """The match as its names below a folder read, with that folder (`/scratch1/`) as text instead of the marks that
+    stand for parts of it; None: none lies there."""
+    rest, values = top, iter(match.values)
+    for at, piece in enumerate(match.pieces):
+        if piece not in _CLASSES:
+            if piece.startswith(rest):
+                pieces = (top + piece[len(rest) :], *match.pieces[at + 1 :])
+                return contract.Match(pieces, tuple(values))
+            if not rest.startswith(piece):
+                return None
+            rest = rest[len(piece) :]
+            continue
+        stated, text = next(values), re.match(_CLASSES[piece], rest)
+        if text is None or (stated is not None and stated != _value(piece, text[0])):
+            return None
+        rest = rest[text.end() :]
+    return None
+
+
+def _value(mark: bytes, text: bytes) -> bytes:
+    """A mark's text as `values` have it."""
+    return (text.lstrip(b"0") or b"0") if mark == contract.DIGITS else text
 
 
 # -- what is known of targets --------------------------------------------------------------------------------
@@ -543,9 +576,8 @@ def look(mount: Mount, driver: drivers.Driver, wish: Wish, now_s: float) -> Look
     pools = pools_of(driver)
     targets = targets_of(driver, pools, busy, wish.target_rate_bytes_per_s)
     below = os.fsencode(mount.point.rstrip("/")) + b"/"
-    expected = [
-        e for e in wish.expected if e.match.pieces[0].startswith(below) or below.startswith(e.match.pieces[0])
-    ]
+    found_here = [(e, under(e.match, below)) for e in wish.expected]
+    expected = [replace(e, match=match) for e, match in found_here if match is not None]
     dev = 0 if wish.anywhere else Path(mount.point).stat().st_dev
     place = place_section.Place(driver.kind, mount.point, dev, may_override=wish.may_override)
     given: tuner.Given | None = None
@@ -692,6 +724,7 @@ def prepare(
             tune=tune_of(history, settings, program, tune) if tune or mode != "observe" else None,
             choose_targets=place,
             own_bytes=lambda mount, since_s: own_bytes(history, mount, since_s),
+            detect=tuple(settings["run.detect"]),
             room_bytes=QUESTION_ROOM_BYTES if site else BOARD_ROOM_BYTES,
         )
         found = make_by_site(wish, site, say) if site else make(wish)

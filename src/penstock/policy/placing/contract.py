@@ -121,6 +121,7 @@ DIGITS = b"\0d"  # one or more of 0-9
 LETTERS = b"\0l"  # one or more of a-z, A-Z
 WORD = b"\0w"  # one or more of both
 MARKS = (DIGITS, LETTERS, WORD)
+Name = bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +220,7 @@ class Expected:
     gain_known: bool = False  # the tuner knows that the asked layout is better
     append: bool = False
     why: str = ""  # of the count and size
+    like: Name = b""  # a name of the last run that had such a file; it says on which file system
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,7 @@ class Predicted:
     communicator: int = 0
     how: str = ""
     name: Name = b""  # where the whole name is foreseen
+    like: Name = b""  # one of these files, as the last run that had it named it
 
     @property
     def known(self) -> bool:

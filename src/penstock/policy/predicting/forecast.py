@@ -309,6 +309,7 @@ def _expected(k: Known, coming: Coming) -> list[Predicted]:
                 k.template.name_with(f.name, [s or v for s, v in zip(stated, values, strict=True)])
                 if whole
                 else b"",
+                f.name,
             )
         )
     wide: tuple[bytes | None, ...] = (None,) * len(k.kinds)
@@ -390,6 +391,7 @@ def to_place(found: Sequence[Predicted], under: bytes = b"") -> list[Expected]:
             p.shared,
             p.rank,
             p.communicator,
+            like=p.like,
         )
         for p in found
         if not under or _below(p.match.pieces[0], under)
