@@ -76,7 +76,7 @@ uint32_t penstock_places_open(struct penstock_place ret[PENSTOCK_PLACES_MAX], co
 
 /* How long the mount is that holds a path: -1 for one that does not. */
 static int holds(const struct penstock_place_head *head, const char *path, size_t size) {
-  uint32_t mount = head->mount_size;
+  uint32_t mount = __atomic_load_n(&head->mount_size, __ATOMIC_RELAXED);
   bool known = head->driver != PENSTOCK_PLACE_NONE || mount;
   return known && mount <= sizeof head->mount && mount < size && memcmp(path, head->mount, mount) == 0 && path[mount] == '/'
            ? (int)mount
@@ -131,6 +131,8 @@ const char *const penstock_place_count_names[PENSTOCK_PLACE_COUNTS] = {
   [PENSTOCK_PLACE_RESCUED] = "rescued",
   [PENSTOCK_PLACE_FOLDERS] = "folders",
   [PENSTOCK_PLACE_EARLY] = "early",
+  [PENSTOCK_PLACE_ELSEWHERE] = "elsewhere",
+  [PENSTOCK_PLACE_LINKED] = "linked",
 };
 
 /* ---- names ---- */
@@ -182,7 +184,9 @@ uint64_t penstock_place_key_add(uint64_t key, const char *text, size_t size) {
 
 bool penstock_place_key(const struct penstock_place *p, uint32_t variant, const char *name, size_t size, uint64_t *ret) {
   struct mark mark[PENSTOCK_PLACE_MARKS_MAX];
-  struct penstock_place_variant v = p->variants[variant];
+  struct penstock_place_variant v;
+  memcpy(&v, &p->variants[variant], sizeof v);
+  __asm__ volatile("" ::: "memory"); /* it may change: what is checked is what is used */
   if (v.text > p->byte_count || v.text_size > p->byte_count - v.text || size > UINT16_MAX)
     return false;
   int marks = match((const char *)p->bytes + v.text, v.text_size, name, size, mark);
@@ -247,7 +251,8 @@ static bool among(const uint16_t *targets, uint32_t count, uint16_t target) {
 bool penstock_place_take(const struct penstock_place *p, uint32_t pool, uint64_t from, uint32_t want, uint16_t *ret) {
   if (pool >= p->pool_count || want > PENSTOCK_PLACE_STRIPES_MAX)
     return false;
-  uint32_t first = p->pools[pool].first, count = p->pools[pool].count, have = 0;
+  uint32_t first = __atomic_load_n(&p->pools[pool].first, __ATOMIC_RELAXED), have = 0;
+  uint32_t count = __atomic_load_n(&p->pools[pool].count, __ATOMIC_RELAXED);
   if (first > p->target_count || count > p->target_count - first || !count)
     return false;
   /* A list says each target several times: a few rounds' worth of looks, not all of it. */

@@ -62,7 +62,7 @@ struct penstock_place_head {
   uint32_t driver;
   uint32_t left_out;         /* entries for which there was no room */
   uint64_t made_real_ns;
-  uint64_t dev;              /* st_dev of the mount; 0: not known */
+  uint64_t dev;              /* st_dev of the mount; 0: not known here, a process asks */
   uint32_t begin;            /* where a node begins in lists: a share of 2^32, so that nodes differ */
   uint32_t default_count;    /* of the file system, or of its root: what a folder says that says the same is no wish */
   uint32_t default_size;     /* 0: not known */
@@ -131,8 +131,8 @@ _Static_assert(sizeof(struct penstock_place_head) == 48 + 248 + 6 * sizeof(struc
 
 enum { PENSTOCK_PLACE_USAGE_OFFSET = 1024, PENSTOCK_PLACE_CURSORS = 256, PENSTOCK_PLACE_COUNTS_MAX = 32 };
 
-/* What became of files that were, or were to be, created: each creation under control is one of EXPECTED, UNEXPECTED and
-   NOT_OURS, and ends as one of those below.  Their names are penstock_place_count_names. */
+/* What became of files that were, or were to be, created: each creation under control is one of EXPECTED, UNEXPECTED, EARLY
+   and LINKED, and of the first two each ends as one of those below.  Their names are penstock_place_count_names. */
 enum penstock_place_count {
   PENSTOCK_PLACE_EXPECTED,      /* the plan has an entry for the name */
   PENSTOCK_PLACE_UNEXPECTED,
@@ -158,6 +158,9 @@ enum penstock_place_count {
   PENSTOCK_PLACE_RESCUED,       /* writes into a file without a layout, which got the default */
   PENSTOCK_PLACE_FOLDERS,       /* folders whose default was asked for: a request each */
   PENSTOCK_PLACE_EARLY,         /* created while there was no plan; neither expected nor unexpected */
+  PENSTOCK_PLACE_ELSEWHERE,     /* its name led out of the file system, through a link: what that one does by default */
+  PENSTOCK_PLACE_LINKED,        /* created in the file system by a name outside it, through a link: left as it is;
+                                   neither expected nor unexpected */
   PENSTOCK_PLACE_COUNTS,
 };
 _Static_assert((int)PENSTOCK_PLACE_COUNTS <= (int)PENSTOCK_PLACE_COUNTS_MAX, "counters");

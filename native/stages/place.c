@@ -14,12 +14,14 @@
    4. The program does not see the bits of O_LOV_DELAY_CREATE in its descriptor's flags.
    5. A write that fails with EBADF because another process has created the file and not set its layout yet gets the
       default layout and is made once more.
-   6. Folders' defaults are those that the plan's maker has read, for some minutes; others are asked for once a folder, a
+   6. What is on the board may change while it is read: numbers are copied, and only copies are checked and followed.
+   7. Folders' defaults are those that the plan's maker has read, for some minutes; others are asked for once a folder, a
       process and a minute.  All are asked for again after one of the job's processes may have changed one. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 #include "board/place.h"
 #include "interpose/call.h"
@@ -119,7 +121,7 @@ static bool read_by_planner(const struct penstock_place *p, uint64_t hash, uint3
   return ret->kind == PENSTOCK_FOLDER_NONE || ret->kind == PENSTOCK_FOLDER_PLAIN || ret->kind == PENSTOCK_FOLDER_LEFT;
 }
 
-/* Another one after a change, and each minute. */
+/* Another one after a change (of a default, or of the plan, whose pools have numbers), and each minute. */
 static uint64_t folder_key(uint64_t hash, uint32_t changes) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
@@ -135,7 +137,7 @@ static struct folder folder_default(const struct penstock_place *p, const char *
   if (!slash || folder_size >= sizeof name)
     return (struct folder){.kind = PENSTOCK_FOLDER_ELSEWHERE};
   uint32_t changes = penstock_here.usage ? __atomic_load_n(&shared()->folders, __ATOMIC_RELAXED) : 0;
-  uint64_t hash = penstock_hash(path, folder_size), key = folder_key(hash, changes), *place = &folders[key % FOLDERS];
+  uint64_t hash = penstock_hash(path, folder_size), key = folder_key(hash, changes + p->generation), *place = &folders[key % FOLDERS];
   struct folder known;
   if (read_by_planner(p, hash, changes, &known))
     return known;
@@ -152,9 +154,14 @@ static struct folder folder_default(const struct penstock_place *p, const char *
   return known;
 }
 
-static const char *pool_name(const struct penstock_place *p, uint32_t pool) {
-  const char *name = pool && pool < p->pool_count ? p->pools[pool].name : "";
-  return memchr(name, 0, PENSTOCK_POOL_BYTES) ? name : "";
+/* A pool's name as it is now, with a NUL; "" for no pool, and for a name that has no room. */
+static void copy_name(char *ret, size_t room, const struct penstock_place *p, uint32_t pool) {
+  const char *name = pool < p->pool_count ? p->pools[pool].name : "";
+  size_t size = 0;
+  do
+    ret[size] = __atomic_load_n(&name[size], __ATOMIC_RELAXED);
+  while (ret[size] && ++size < room);
+  memset(ret + (size < room ? size : 0), 0, room - (size < room ? size : 0));
 }
 
 /* ---- what is to be done, kept in the call between before() and after() ---- */
@@ -252,7 +259,12 @@ static enum penstock_answer before(struct penstock_call *call) {
     .async = call->open_flags & O_ASYNC,
   };
   if (folder.pool)
-    memcpy(call->placing.pool, pool_name(p, folder.pool - 1u), strlen(pool_name(p, folder.pool - 1u)));
+    copy_name(call->placing.pool, sizeof call->placing.pool, p, folder.pool - 1u);
+  if (!stands(p)) {
+    call->placing.doing = NOTHING;
+    count(PENSTOCK_PLACE_CHANGING);
+    return PENSTOCK_GO;
+  }
   call->owed |= PENSTOCK_STAGE_PLACE;
   if (call->placing.delayed)
     call->open_flags |= DELAY_CREATE;
@@ -342,9 +354,15 @@ static uint32_t targets_of(const struct penstock_place *p, const struct penstock
   return want;
 }
 
-/* The entry that was found before the call; it may say something else by now, so nothing of it is believed. */
-static const struct penstock_place_entry *entry_of(const struct penstock_place *p, const struct penstock_placing *doing) {
-  return doing->doing == SET_ENTRY && doing->entry < p->entry_count ? &p->entries[doing->entry] : NULL;
+/* A copy of the entry that was found before the call, or NULL.  It may say something else by now, so nothing of it is
+   believed. */
+static const struct penstock_place_entry *entry_of(const struct penstock_place *p, const struct penstock_placing *doing,
+                                                   struct penstock_place_entry *copy) {
+  if (doing->doing != SET_ENTRY || doing->entry >= p->entry_count)
+    return NULL;
+  memcpy(copy, &p->entries[doing->entry], sizeof *copy);
+  __asm__ volatile("" ::: "memory"); /* it is not read there again */
+  return copy;
 }
 
 /* The layout that an entry has whole, in `bytes`: its size, or 0. */
@@ -357,22 +375,25 @@ static uint32_t whole_layout(const struct penstock_place *p, const struct pensto
 }
 
 /* Makes the template; false: there are not enough targets. */
-static bool make_template(const struct penstock_place *p, const struct penstock_placing *doing, struct folder folder,
+static bool make_template(const struct penstock_place *p, const struct penstock_place_entry *e, struct folder folder,
                           struct template *t) {
   uint16_t targets[PENSTOCK_PLACE_STRIPES_MAX];
-  const struct penstock_place_entry *e = entry_of(p, doing);
+  char name[PENSTOCK_POOL_BYTES] = "";
+  uint32_t usual = __atomic_load_n(&p->head->default_count, __ATOMIC_RELAXED);
   bool fixed = folder.kind == PENSTOCK_FOLDER_PLAIN;
   uint32_t pool = fixed && folder.pool ? folder.pool - 1u : e && e->pool ? e->pool - 1u : 0;
   bool wish = e && e->flags & PENSTOCK_PLACE_WISH;
   uint32_t size = fixed ? folder.size_64k * (uint32_t)PENSTOCK_STRIPE_UNIT_BYTES : wish ? e->stripe_size : 0;
-  uint32_t want = fixed && folder.count ? folder.count : wish && e->count ? e->count : p->head->default_count;
+  uint32_t want = fixed && folder.count ? folder.count : wish && e->count ? e->count : usual;
   if (!want || want > PENSTOCK_PLACE_STRIPES_MAX)
     return false;
   bool same_pool = !fixed || !folder.pool || (e && e->pool == folder.pool);
   if (!(e && same_pool && targets_of(p, e, want, targets)) &&
       !penstock_place_take(p, pool, turn(p, &shared()->spare, p->target_count, want), want, targets))
     return false;
-  return write_template(t, want, size, pool_name(p, pool), targets);
+  if (pool)
+    copy_name(name, sizeof name, p, pool);
+  return write_template(t, want, size, name, targets);
 }
 
 /* Asking costs a request where the client has no layout yet, so only files that look old are asked; setting the layout of
@@ -389,14 +410,16 @@ static long give_default(const struct penstock_placing *doing, int fd) {
 static long place_on_lustre(const struct penstock_place *p, struct penstock_call *call, int fd) {
   const struct penstock_placing *doing = &call->placing;
   struct folder folder = folder_of(doing->folder);
+  struct penstock_place_entry copy;
+  const struct penstock_place_entry *e = entry_of(p, doing, &copy);
   struct template t;
   if (call->was_there && has_layout(fd)) {
     count(PENSTOCK_PLACE_EXISTED);
     return 0;
   }
   const uint8_t *bytes = t.bytes;
-  size_t size = folder.kind == PENSTOCK_FOLDER_PLAIN ? 0 : whole_layout(p, entry_of(p, doing), &bytes);
-  if (!size && make_template(p, doing, folder, &t))
+  size_t size = folder.kind == PENSTOCK_FOLDER_PLAIN ? 0 : whole_layout(p, e, &bytes);
+  if (!size && make_template(p, e, folder, &t))
     size = t.size;
   if (!size || !stands(p)) {
     count(size ? PENSTOCK_PLACE_CHANGING : PENSTOCK_PLACE_NO_TARGETS);
@@ -416,25 +439,28 @@ static long place_on_lustre(const struct penstock_place *p, struct penstock_call
 
 /* An empty file of the default pool goes to the pool of one target. */
 static void place_on_ceph(const struct penstock_place *p, struct penstock_call *call, int fd) {
-  const struct penstock_place_entry *e = entry_of(p, &call->placing);
-  char now[PENSTOCK_PLACE_POOL_NAME];
+  struct penstock_place_entry copy;
+  const struct penstock_place_entry *e = entry_of(p, &call->placing, &copy);
+  char now[PENSTOCK_PLACE_POOL_NAME], name[PENSTOCK_PLACE_POOL_NAME];
   uint16_t target = 0;
   long size = PENSTOCK_RAW(fgetxattr, fd, CEPH_POOL, now, sizeof now);
-  if (call->was_there || size <= 0 || (size_t)size != strnlen(p->pools[0].name, sizeof now) ||
-      memcmp(now, p->pools[0].name, (size_t)size) != 0) {
+  copy_name(name, sizeof name, p, 0);
+  if (call->was_there || size <= 0 || (size_t)size != strlen(name) || memcmp(now, name, (size_t)size) != 0) {
     count(call->was_there ? PENSTOCK_PLACE_EXISTED : PENSTOCK_PLACE_OF_FOLDER);
     return;
   }
   uint32_t pool = 0;
   if ((e && targets_of(p, e, 1, &target)) || penstock_place_take(p, 0, turn(p, &shared()->spare, p->target_count, 1), 1, &target))
-    for (uint32_t i = 1; i < p->pool_count && !pool; i++)
-      pool = p->pools[i].count && p->pools[i].first < p->target_count && p->targets[p->pools[i].first] == target ? i : 0;
-  if (!pool || !memchr(p->pools[pool].name, 0, sizeof p->pools[pool].name)) {
-    count(PENSTOCK_PLACE_NO_TARGETS);
+    for (uint32_t i = 1; i < p->pool_count && !pool; i++) {
+      uint32_t first = __atomic_load_n(&p->pools[i].first, __ATOMIC_RELAXED);
+      pool = p->pools[i].count && first < p->target_count && p->targets[first] == target ? i : 0;
+    }
+  copy_name(name, sizeof name, p, pool);
+  if (!pool || !*name || !stands(p)) {
+    count(pool && *name ? PENSTOCK_PLACE_CHANGING : PENSTOCK_PLACE_NO_TARGETS);
     return;
   }
-  long error = penstock_raw6(SYS_fsetxattr, fd, (long)CEPH_POOL, (long)p->pools[pool].name, (long)strlen(p->pools[pool].name),
-                             0, 0);
+  long error = penstock_raw6(SYS_fsetxattr, fd, (long)CEPH_POOL, (long)name, (long)strlen(name), 0, 0);
   count(error ? refusal(error) : e ? PENSTOCK_PLACE_PLACED : PENSTOCK_PLACE_SPARE);
 }
 
@@ -458,13 +484,52 @@ static void watch_folders(const struct penstock_call *call) {
     __atomic_fetch_add(&shared()->folders, 1, __ATOMIC_RELAXED);
 }
 
+/* The device of what a name (or, of none, a descriptor) stands for, as the client has it; 0: nobody knows. */
+static uint64_t device_of(int fd, const char *name) {
+  struct statx st;
+  if (penstock_raw6(SYS_statx, fd, (long)name, AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, (long)&st, 0))
+    return 0;
+  return makedev(st.stx_dev_major, st.stx_dev_minor);
+}
+
+/* A plan that is for several nodes does not say the device: it is another one on each. */
+static uint64_t device_of_plan(const struct penstock_place_head *head) {
+  char mount[PENSTOCK_PREFIX_BYTES + 1] = "/";
+  uint32_t size = __atomic_load_n(&head->mount_size, __ATOMIC_RELAXED);
+  if (head->dev || size > PENSTOCK_PREFIX_BYTES)
+    return head->dev;
+  memcpy(mount, head->mount, size);
+  return device_of(AT_FDCWD, mount);
+}
+
+/* Did the name lead to another file system? */
+static bool leads_elsewhere(const struct penstock_call *call, const struct penstock_place_head *head, int fd) {
+  uint64_t planned = device_of_plan(head), there = call->dev ? call->dev : device_of(fd, "");
+  return planned && there && planned != there;
+}
+
+/* A file that was made in a plan's file system by a name that does not say so: a link leads there. */
+static void count_linked(struct penstock_call *call) {
+  bool linked = false;
+  if (!call->dev || call->was_there || call->failed || call->result < 0 || !creates_regular(call) || !penstock_path(call))
+    return;
+  for (uint32_t i = 0; i < spot_count; i++)
+    linked |= spots[i].head->driver != PENSTOCK_PLACE_NONE && spots[i].head->dev == call->dev;
+  if (linked && !penstock_place_spot_of(spots, spot_count, call->path, call->path_size))
+    count(PENSTOCK_PLACE_LINKED);
+}
+
 static void after(struct penstock_call *call) {
   if (!(call->does & PENSTOCK_DOES_OPEN)) {
     watch_folders(call);
     return;
   }
   struct penstock_placing *doing = &call->placing;
-  if (!doing->doing || call->failed || call->result < 0)
+  if (!doing->doing) {
+    count_linked(call);
+    return;
+  }
+  if (call->failed || call->result < 0)
     return;
   int fd = (int)call->result;
   struct penstock_place plan, *p = &plan;
@@ -472,15 +537,17 @@ static void after(struct penstock_call *call) {
   bool same = !penstock_place_open(p, spot->head, spot->bytes) && p->generation == doing->generation;
   if (doing->delayed && !doing->async)
     clear_async(fd, call->entry);
-  if (call->dev && spot->head->dev && call->dev != spot->head->dev)
-    return; /* the name led elsewhere */
-  if (!same)
-    count(PENSTOCK_PLACE_CHANGING);
+  bool elsewhere = leads_elsewhere(call, spot->head, fd); /* no plan holds, but the file may be without a layout */
+  if (elsewhere || !same)
+    count(elsewhere ? PENSTOCK_PLACE_ELSEWHERE : PENSTOCK_PLACE_CHANGING);
+  same = same && !elsewhere;
   if (same && p->driver == PENSTOCK_PLACE_CEPHFS) {
     place_on_ceph(p, call, fd);
     return;
   }
   long error = same ? place_on_lustre(p, call, fd) : give_default(doing, fd);
+  if (elsewhere && error && PENSTOCK_RAW(fgetxattr, fd, LOV, NULL, 0) != -ENODATA)
+    error = 0; /* it has one, or there are none */
   if (error) {
     PENSTOCK_RAW(close, fd, 0, 0, 0);
     call->taken_back = (int)-error;

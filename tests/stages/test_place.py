@@ -280,6 +280,38 @@ def test_a_link_out_of_the_mount_and_one_into_it(job, tmp_path):
     assert "placed" not in job.counts()
 
 
+LINKS = """
+import os
+for flags in (os.O_WRONLY, os.O_WRONLY | os.O_EXCL, os.O_RDWR | os.O_TRUNC):
+    fd = os.open(f'link/f{flags}', os.O_CREAT | flags)
+    assert os.getxattr(fd, 'lustre.lov')
+    assert os.write(fd, b'some') == 4
+    os.close(fd)
+"""
+
+
+@pytest.mark.parametrize("dev", ["said", "not said"])
+def test_a_link_into_another_file_system_of_the_kind(make_testbed, dev):
+    """What our flags left without objects has its default at once; no target of the plan means anything there."""
+    one, other = make_testbed(), make_testbed(osts=3)
+    (other.path / "d").mkdir()
+    set_default(other.path / "d", count=3, size=2 * MIB)
+    with a_job(one) as job:
+        (job.top / "link").symlink_to(other.path / "d")
+        entry = place(match(job.top / "link/f", DIGITS), [1, 2])
+        job.plan(entry, spare=[1], **({} if dev == "said" else {"dev": 0}))
+        job.python(LINKS)
+        done = job.run("bash", "-c", "echo hello > link/bash")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert (other.path / "d" / "bash").read_text() == "hello\n"
+        made = sorted((other.path / "d").iterdir())
+        assert len(made) == 4
+        assert {(Seen(path).count, Seen(path).size) for path in made} == {(3, 2 * MIB)}
+        counts = job.counts()
+        assert (counts["expected"], counts["unexpected"], counts["elsewhere"]) == (3, 1, 4)
+        assert not counts.keys() & {"placed", "spare", "rescued", "failed", "changing"}
+
+
 # -- who wins -----------------------------------------------------------------------------------------------
 
 
@@ -539,7 +571,7 @@ def test_a_plan_of_another_version_or_file_system_is_no_plan(job, tmp_path):
     assert Seen(job.top / "f").count == 1
     job.plan(place(exact(job.top / "g"), [2, 1]), mount="/somewhere/else")
     job.python(WRITE, "g", 10)
-    assert job.counts() == {}
+    assert job.counts() == {"linked": 1}
     with pytest.raises(VersionError):
         place_section.encode(replace(a_plan([]), version=2), place_section.Place("lustre", "/x"))
 

@@ -21,6 +21,7 @@ _STOCK = {
     "no_targets": "no targets for them in the plan",
     "changing": "the plan was being changed",
     "existed": "existed already",
+    "elsewhere": "a link led to another file system",
 }
 _NO_PLAN = {
     0: "no plan was there yet",
@@ -58,6 +59,8 @@ def lines(counts: Mapping[str, int]) -> list[str]:
         found.append(f"{early:,} left to the file system: {_NO_PLAN.get(why_none, _NO_PLAN[0])}")
     elif why_none:
         found.append(f"no plan: {_NO_PLAN.get(why_none, _NO_PLAN[3])}")
+    if linked := counts.get("linked", 0):
+        found.append(f"{linked:,} left to the file system: created by a name outside it, through a link")
     if not total:
         return found or ["no file was created where the plan holds"]
     found.append(f"{expected:,} of {total:,} new files were expected ({units.show_ratio(expected, total)})")
