@@ -73,6 +73,22 @@ def test_shadows_and_limits_of_others_hold_back_nobody() -> None:
         assert trying.simulate(policy, [work("a", 0, 10, 1000)]).fates["a"].delay_s == 0
 
 
+def test_short_work_at_times_of_today_comes_to_an_end() -> None:
+    """Times since 1970 move in steps of 0.2 us: what is left of a millisecond may be less."""
+    now_s = 1.795e9
+    works = [work(f"r{i}", now_s + i * 0.0007, 0.001 + i * 1e-5, 7 + i) for i in range(40)]
+    told: list[float] = []
+
+    def tell(share: float) -> None:
+        told.append(share)
+        assert len(told) < 400, "it goes round without an end"
+
+    trial = trying.simulate(site(3000), works, tell)
+
+    assert told[-1] == 1
+    assert all(math.isfinite(fate.delay_s) for fate in trial.fates.values())
+
+
 def test_a_timetable_is_followed() -> None:
     """Nothing for the first half hour, then enough."""
     text = """

@@ -9,6 +9,7 @@ Invariants:
 1. Without a limit that matches, work ends when it ended.
 2. Every piece is done in the end, or named as never done (a rate of 0).
 3. Limits in shadow hold back nobody, here as there.
+4. Each step moves the clock or ends a piece, whatever the clock counts from.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ SETTLE = 3  # decisions until a change of who is there has settled: on the site 
 TIMETABLE_S = 60.0  # with a timetable it is looked again so often
 NEVER_S = 30 * 86400.0  # who is not done so long after the last record never is
 LEAST_S = 0.001
+DONE_S = 1e-6  # who has less to go is done: times since 1970 are only good to a quarter of it
 LEAST_RATE = 1e-9  # less a second is nothing
 
 
@@ -102,7 +104,7 @@ def simulate(policy: Policy, works: list[Work], tell: Callable[[float], None] = 
         next_s = min(
             waiting[position].start_s if position < len(waiting) else last_s,
             now_s + step_s,
-            *(now_s + one.left * _length(one.work) / one.speed for one in active if one.speed > 0),
+            *(now_s + _to_go_s(one) for one in active if one.speed > 0),
         )
         stuck = next_s >= last_s
         for one in active:
@@ -110,10 +112,10 @@ def simulate(policy: Policy, works: list[Work], tell: Callable[[float], None] = 
         if stuck:
             break
         now_s = next_s
-        done += [one for one in active if one.left <= 1e-9]
+        done += [one for one in active if _to_go_s(one) <= DONE_S]
         for one in active:
             one.end_s = now_s
-        active = [one for one in active if one.left > 1e-9]
+        active = [one for one in active if _to_go_s(one) > DONE_S]
         tell(len(done) / len(works))
     for one in active:
         one.end_s = float("inf")
@@ -141,6 +143,11 @@ def recorded(policy: Policy, works: list[Work], number: int) -> Series:
 
 def _length(work: Work) -> float:
     return max(work.length_s, LEAST_S)
+
+
+def _to_go_s(one: _Active) -> float:
+    """How long until it is done if it goes on as now."""
+    return max(0.0, one.left) * _length(one.work) / one.speed if one.speed > 0 else float("inf")
 
 
 def _go_on(one: _Active, seconds: float) -> None:
