@@ -4,11 +4,13 @@
 import contextlib
 import json
 import signal
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import launching
@@ -17,7 +19,9 @@ from launching import PENSTOCK, log, runs, until
 from plane import POLICY, Process, Site, settings
 from plane_jobs import asked, held_to, rate, row, start
 
-from penstock.control import local
+from penstock.control import agent as agents
+from penstock.control import local, wire
+from penstock.policy.rules import Job, Limit
 
 
 @pytest.fixture
@@ -365,6 +369,27 @@ def test_status_without_an_agent_tells_of_limits_by_hand(tmp_path: Path) -> None
         assert "has 50/s on this node" in text
         assert unknown.returncode == 4
         assert "no agent is here, and no run of yours" in unknown.stderr
+
+
+def test_a_grant_to_a_job_that_has_just_ended_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Closed:
+        def change(self, *_: Any) -> None:
+            raise ValueError("these limits are no longer held")
+
+    agent = agents.Agent(agents.Config(tmp_path / "agent.sock", tmp_path / "boards"))
+    board: Any = SimpleNamespace(about=SimpleNamespace(uid=1, job="1"))
+    here = agents.JobHere(board, Closed(), Job("1", "", "ann"))  # type: ignore[arg-type]
+    agent.rows = [(here, agents.row_of(0, Limit("all", 100.0), 10.0, 0.0))]
+    grants = wire.Grants(epoch=agent.epoch, lease_s=1.0, rate=struct.pack("<d", 50.0))
+    agent._granted(grants)
+    ended = list(caplog.records)
+    agent.jobs[1, "1"] = here
+    agent._granted(grants)
+
+    assert ended == []
+    assert "all is not granted" in caplog.text  # of a job that is here it is one
 
 
 def test_c09_a_new_job_is_neither_free_nor_blocked_while_nobody_decides(site: Site) -> None:

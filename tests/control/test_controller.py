@@ -16,8 +16,8 @@ from typing import Any
 import grpc
 import pytest
 import trustme
-from launching import until
-from plane import POLICY, Site
+from launching import PENSTOCK, until
+from plane import POLICY, Process, Site, settings
 
 from penstock.control import tools, wire
 
@@ -164,6 +164,18 @@ def test_c15_a_wrong_policy_leaves_the_old_one(site: Site) -> None:
     assert site.ask("policy", "show", "--json")["policy"] == 1
 
 
+def test_a_rate_below_what_is_reserved_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    reserve = '[[job]]\nusers = ["a"]\nreserve = {"all metadata" = "400/s"}\n'
+    with Site(tmp_path, POLICY + reserve) as site:
+        site.start_controller()
+        refused = site.ask("policy", "set", "all metadata", "100/s", check=False)
+
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        "penstock policy: 'all metadata' has 400/s reserved, more than its rate of 100/s\n"
+    )
+
+
 def test_a_changed_policy_reaches_agents_and_the_audit_and_survives_kill_9(site: Site) -> None:
     fake = site.fake("n1")
     fake.hear("policy")
@@ -224,6 +236,36 @@ def test_a_timetable_goes_on_over_changes_and_restarts(tmp_path: Path) -> None:
     assert seen == {300}
 
 
+def test_a_whole_new_policy_survives_kill_9_too(site: Site) -> None:
+    other = site.folder / "other.toml"
+    other.write_text(POLICY.replace("1k/s", "3k/s"))
+    site.ask("policy", "set", "--file", str(other))
+    site.ask("policy", "set", "all metadata", "5/s")
+    assert site.controller is not None
+    site.controller.end(signal.SIGKILL)
+    site.start_controller()
+
+    assert 'rate = "5/s"' in site.ask("policy", "show")
+
+
+def test_it_listens_where_the_settings_say_and_logs_it(tmp_path: Path) -> None:
+    with socket.socket() as one, socket.socket() as other:
+        for sock in (one, other):
+            sock.bind(("127.0.0.1", 0))
+        agents, tools_ = one.getsockname()[1], other.getsockname()[1]
+    with Site(tmp_path) as site:
+        named = {"controller.address": f"localhost:{agents}", "controller.tools": f"localhost:{tools_}"}
+        files = {**site.certificate("controller", site.host), **named}
+        command = [str(PENSTOCK), "controller", "--json", *settings(files)]
+        log = tmp_path / "controller.log"
+        process = Process(command, site.env("controller"), log, ())
+        site.processes.append(process)
+
+        assert (process.ready["agents"], process.ready["tools"]) == (agents, tools_)
+        assert f"listening for agents at 0.0.0.0:{agents}" in log.read_text()
+        assert f"listening for people and tools at 127.0.0.1:{tools_}" in log.read_text()
+
+
 def test_another_file_takes_over_from_the_journal(site: Site) -> None:
     site.ask("policy", "set", "all metadata", "5/s")
     assert site.controller is not None
@@ -232,6 +274,9 @@ def test_another_file_takes_over_from_the_journal(site: Site) -> None:
     site.start_controller()
 
     assert 'rate = "7k/s"' in site.ask("policy", "show")
+    gone = "which has changed; what was set since it was last read is gone (policy 2)"
+    assert gone in site.ask("policy", "show", "--audit")
+    assert gone in (site.folder / "controller.log").read_text()
 
 
 def test_tokens_say_who_may_look_and_who_may_change(site: Site) -> None:
@@ -241,17 +286,24 @@ def test_tokens_say_who_may_look_and_who_may_change(site: Site) -> None:
     assert site.ask("jobs", token="reader") == "no job is known on any node\n"
     assert (reader.returncode, nobody.returncode) == (12, 12)
     assert "may not change anything" in reader.stderr
-    assert "may not look" in nobody.stderr
+    assert nobody.stderr == (
+        "penstock jobs: without a token you may not look; set controller.token_file to a copy of the controller's "
+        "reader.token\n"
+    )
     assert [p.stat().st_mode & 0o777 for p in site.state.glob("*.token")] == [0o600, 0o600]
 
 
 def test_an_unknown_job_and_a_missing_controller_have_their_own_exit_codes(site: Site) -> None:
     unknown = site.ask("policy", "explain", "--job", "nope", check=False)
+    released = site.ask("release", "nope", check=False)
+    listed = site.ask("top", "--once", "--json")["status"]["released"]
     assert site.controller is not None
     site.controller.end()
     gone = site.ask("jobs", check=False)
 
-    assert (unknown.returncode, gone.returncode) == (4, 10)
+    assert (unknown.returncode, released.returncode, gone.returncode) == (4, 4, 10)
+    assert released.stderr == "penstock release: no node has a job 'nope' now; penstock jobs lists them\n"
+    assert listed == []
     assert unknown.stderr == "penstock policy: no node has a job 'nope' now; penstock jobs lists them\n"
     assert "does not answer" in gone.stderr
 
@@ -364,8 +416,6 @@ def test_a_token_is_valid_for_so_many_nodes_and_so_long(site: Site) -> None:
         site.fake(name, token=token).hear("welcome")
 
     assert "was used already" in refusal(site, "n3", token=token)
-    from launching import PENSTOCK
-
     words = [str(PENSTOCK), "controller", "token", "--valid", "0s", "--json"]
     done = subprocess.run(words, env=site.env("controller"), capture_output=True, timeout=60, check=True)
     late = json.loads(done.stdout)["token"]

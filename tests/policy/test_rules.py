@@ -108,6 +108,7 @@ LIMIT = '[[limit]]\nname = "m"\nrate = "10/s"\n'
         ("\na = ]", 2, "this is not TOML: Invalid value (at line 2, column 5)"),
         ("\na = [", 2, "this is not TOML: Invalid value (at end of document)"),
         ('[[limits]]\nrate = "1/s"\n', 1, "there is no table 'limits'; did you mean limit?"),
+        ('lease = "1s"\n', 1, "'lease' stands outside a table"),
         ("[[limit]]\n", 1, 'a limit needs a rate, like rate = "300k/s"'),
         ("[[limit]]\nrate = 300\n", 2, "300 is not a rate; write it like 300k/s"),
         ('[[limit]]\nrate = "-3/s"\n', 2, "'-3/s' is not a rate; write it like 500/s, 300k/s or 600/min"),
@@ -132,7 +133,7 @@ LIMIT = '[[limit]]\nname = "m"\nrate = "10/s"\n'
         (
             LIMIT + '[[job]]\nreserve = {"m" = "11/s"}\n',
             1,
-            "the reservations of 'm' sum to more than its rate",
+            "'m' has 11/s reserved, more than its rate of 10/s",
         ),
         (LIMIT + "[[job]]\nweight = 0\n", 5, "weight is to be a number above 0"),
         ("[weights]\nopne = 2\n", 2, "there is no operation 'opne'; did you mean open?"),
@@ -156,7 +157,7 @@ def test_a_mistake_is_named_with_line_and_sentence(text: str, line: int, sentenc
 def test_all_mistakes_are_named_at_once() -> None:
     text = '[[limit]]\nrate = 1\nper = "x"\n[[limit]]\nrat = "1/s"\n'
 
-    assert [line for line, _ in mistakes(text)] == [2, 3, 5, 4]
+    assert [line for line, _ in mistakes(text)] == [2, 3, 4, 5]
 
 
 @given(st.text(alphabet="[]limtjobrae=\"' \n0123456789k/s{}.,#per", max_size=200))

@@ -25,10 +25,14 @@ def register(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--policy", default="", metavar="FILE", help="the site's policy")
     parser.add_argument(
-        "--listen", metavar="HOST:PORT", help="for agents (0.0.0.0:7411)", default="0.0.0.0:7411"
+        "--listen",
+        metavar="HOST:PORT",
+        help="for agents (0.0.0.0 and the port of controller.address, else 7411)",
     )
     parser.add_argument(
-        "--tools", metavar="HOST:PORT", help="for people and tools (127.0.0.1:7412)", default="127.0.0.1:7412"
+        "--tools",
+        metavar="HOST:PORT",
+        help="for people and tools (127.0.0.1 and the port of controller.tools, else 7412)",
     )
     parser.add_argument("--upstream", metavar="HOST:PORT", help="be an aggregator of this controller")
     parser.add_argument("--node", metavar="NAME", help="an aggregator's name, as in its certificate")
@@ -52,11 +56,11 @@ def run(args: argparse.Namespace) -> int:
     service.log_to_stderr(args.verbose)
     files = Files(held["tls.certificate"], held["tls.key"], held["tls.ca"])
     config = Config(
-        read_address(args.listen),
+        _where(args.listen, "0.0.0.0", held["controller.address"], 7411),
         files,
         state,
         args.policy,
-        read_address(args.tools),
+        _where(args.tools, "127.0.0.1", held["controller.tools"], 7412),
         placing.central_settings(held),
     )
     from penstock.runs import board
@@ -79,6 +83,15 @@ def run(args: argparse.Namespace) -> int:
 
     service.run(controller.serve(ready))
     return 0
+
+
+def _where(said: str | None, host: str, named: str, port: int) -> tuple[str, int]:
+    """Where to listen: as said, else on the port at which the settings tell everybody to ask."""
+    from penstock.control.tls import read_address
+
+    if said:
+        return read_address(said)
+    return host, read_address(named, port)[1] if named else port
 
 
 def token(args: argparse.Namespace, state: str) -> int:

@@ -319,7 +319,8 @@ class Agent:
             )
         self.granted_s = time.monotonic()
         for (here, row), rate in zip(self.rows, rates.tolist(), strict=True):
-            self._grant(here, row, rate, said.lease_s)
+            if self.jobs.get((here.board.about.uid, here.job.id)) is here:  # else it ended meanwhile
+                self._grant(here, row, rate, said.lease_s)
 
     # ---- each interval ----
 
@@ -670,6 +671,7 @@ class Agent:
             from penstock.control import metrics
 
             metrics.serve(self.config.metrics, lambda: metrics.of_agent(self))
+        log.info("listening at %s", self.config.at)
         if ready is not None:
             ready(self)
         jobs = [asyncio.ensure_future(self._ticking(stop)), asyncio.ensure_future(self._looking(stop))]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import __version__
-from penstock.base.errors import PenstockError, UsageError
+from penstock.base.errors import NothingMatchedError, PenstockError, UsageError
 from penstock.control import fleet as fleets
 from penstock.control import journal as journals
 from penstock.control import planner, tls, wire
@@ -60,10 +60,10 @@ def read_policy(path: str, operations: frozenset[str]) -> str:
 
 
 def checked(text: str, operations: frozenset[str], origin: str) -> Policy:
-    """The policy of a text, or all its mistakes in one error."""
+    """The policy of a text, or all its mistakes in one error; lines are told of a file that is named."""
     policy, mistakes = limits.parse(text, operations)
     if policy is None:
-        raise UsageError("\n".join(f"{origin}:{m.line}: {m.text}" for m in mistakes))
+        raise UsageError("\n".join(f"{origin}:{m.line}: {m.text}" if origin else m.text for m in mistakes))
     return policy
 
 
@@ -192,10 +192,13 @@ class Controller:
         held = self.journal.policy()
         text = read_policy(self.config.policy, self.operations) if self.config.policy else None
         if held is None or (text is not None and text != held.base):
-            text = text or ""
-            held = self.journal.set_policy(
-                text, text, "start", f"policy from {self.config.policy or 'nothing'}"
-            )
+            said = f"policy from {self.config.policy or 'nothing'}"
+            if held is not None and held.text != held.base:
+                said += (
+                    f", which has changed; what was set since it was last read is gone (policy {held.number})"
+                )
+                log.warning("%s", said)
+            held = self.journal.set_policy(text or "", text or "", "start", said)
         self._hold(held)
         released = self.journal.released()
         self.released(journals.ALL in released, released - {journals.ALL})
@@ -219,9 +222,9 @@ class Controller:
             self.begun = found
 
     def set_policy(self, text: str, who: str, said: str, base: str | None = None) -> journals.Set:
-        """Checked whole, written down, then told."""
-        checked(text, self.operations, "the new policy")
-        held = self.journal.set_policy(text if base is None else base, text, who, said)
+        """Checked whole, written down, then told; `base` where it is the policy file's text."""
+        checked(text, self.operations, "")
+        held = self.journal.set_policy(self.base if base is None else base, text, who, said)
         self._hold(held)
         log.info("policy %d: %s (%s)", held.number, said, who)
         return held
@@ -241,13 +244,13 @@ class Controller:
     def change(self, name: str, rate: str, shadow: bool | None, who: str) -> journals.Set:
         """One limit of the policy changed; the rest of its text stays as it was written."""
         text, said = changing.change(self.text, self.fleet.policy, name, rate, shadow)
-        return self.set_policy(text, who, said, self.base)
+        return self.set_policy(text, who, said)
 
     def read_again(self) -> None:
         """The policy file was changed (SIGHUP)."""
         try:
             text = read_policy(self.config.policy, self.operations) if self.config.policy else self.text
-            self.set_policy(text, "SIGHUP", f"policy from {self.config.policy} again")
+            self.set_policy(text, "SIGHUP", f"policy from {self.config.policy} again", text)
         except PenstockError as error:
             log.error("the old policy stays: %s", error)
 
@@ -256,6 +259,9 @@ class Controller:
 
     def release(self, job: str, undo: bool, who: str) -> int:
         """Let jobs pass, or no more; to how many nodes it was told."""
+        known = {journals.ALL, *self.journal.released(), *(one.job.id for one in self.fleet.known().values())}
+        if job not in known:
+            raise NothingMatchedError(f"no node has a job {job!r} now; penstock jobs lists them")
         self.journal.release(job, undo, who)
         released = self.journal.released()
         return self.released(journals.ALL in released, released - {journals.ALL})
@@ -361,6 +367,9 @@ class Controller:
             from penstock.control import tools as serving
 
             tools, tools_port = await serving.start(self, self.config.tools)
+        log.info("listening for agents at %s:%d", host, server.sockets[0].getsockname()[1])
+        if self.config.tools is not None:
+            log.info("listening for people and tools at %s:%d", self.config.tools[0], tools_port)
         if ready is not None:
             ready(self, server.sockets[0].getsockname()[1], tools_port)
         jobs = [asyncio.ensure_future(self.loop(stop))]

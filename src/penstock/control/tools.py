@@ -203,10 +203,11 @@ def _handler(
     async def handle(request: Any, context: Any) -> Any:
         said = dict(context.invocation_metadata() or ()).get("authorization", "").removeprefix("Bearer ")
         if not may(said, needed):
-            what = "look" if name in LOOKING else "change anything"
+            what, file = ("look", "reader") if name in LOOKING else ("change anything", "admin")
+            why = f"this token may not {what}" if said else f"without a token you may not {what}"
             await context.abort(
                 grpc.StatusCode.PERMISSION_DENIED,
-                f"this token may not {what}; name one with control.token_file",
+                f"{why}; set controller.token_file to a copy of the controller's {file}.token",
             )
         try:
             return answer(request, reply)

@@ -39,7 +39,8 @@ def parse(text: str, operations: frozenset[str]) -> tuple[Policy | None, list[Mi
         return None, [Mistake(line, f"this is not TOML: {error}")]
     reader = _Reader(Lines(text), operations)
     policy = reader.policy(table)
-    return (None, reader.mistakes) if reader.mistakes else (policy, [])
+    mistakes = sorted(reader.mistakes, key=lambda m: m.line)
+    return (None, mistakes) if mistakes else (policy, [])
 
 
 def _line_in(message: str) -> int:
@@ -85,7 +86,9 @@ class _Reader:
         known = ("limit", "job", "weights", "rates", "timetable", "guard", "control")
         for key in table:
             if key not in known:
-                self.wrong(self.lines.of(key) or self.lines.of("", 0, key), _unknown("table", key, known))
+                is_table = isinstance(table[key], dict | list)
+                text = _unknown("table", key, known) if is_table else f"{key!r} stands outside a table"
+                self.wrong(self.lines.of(key) or self.lines.of("", 0, key), text)
         limits = tuple(self.limit(i, row) for i, row in enumerate(self.rows(table, "limit", MAX_LIMITS)))
         names = [limit.name for limit in limits]
         for limit in limits:
@@ -124,7 +127,8 @@ class _Reader:
         for limit in policy.limits:
             reserved = sum(rule.reserve.get(limit.name, 0.0) for rule in policy.jobs)
             if limit.per == "site" and reserved > limit.rate * (1 + 1e-9):
-                text = f"the reservations of {limit.name!r} sum to more than its rate"
+                show = units.show_size if limit.bytes else units.show_count
+                text = f"{limit.name!r} has {show(reserved)}/s reserved, more than its rate of {show(limit.rate)}/s"
                 self.wrong(limit.line, text)
 
     def limit(self, number: int, row: Mapping[str, Any]) -> Limit:
