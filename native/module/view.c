@@ -2,7 +2,8 @@
 /* Views for Python: several segments as one catalog, paths to look up in them, listings.
 
    A View keeps its segments alive.  Paths come in as str or bytes, absolute below the catalog's root or relative to it; they
-   go out as bytes.  A path outside the root is the exception that the view was made with. */
+   go out as bytes.  For a path outside the root the view asks the function that it was made with: it gives one
+   inside, plain bytes relative to the root, or raises. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -136,8 +137,15 @@ const char *penstock_module_inside(const View *view, PyObject *path, Py_ssize_t 
     out = left < 0;
   }
   if (out) {
-    PyErr_Format(view->outside, "%S: outside of the catalog's tree, which is %S", path, view->root);
-    return NULL;
+    char *inside;
+    PyObject *bytes = PyObject_CallFunctionObjArgs(view->outside, path, view->root, NULL);
+    if (!bytes || PyBytes_AsStringAndSize(bytes, &inside, size) < 0) {
+      Py_XDECREF(bytes);
+      return NULL;
+    }
+    Py_XDECREF(*keep);
+    *keep = bytes;
+    return inside;
   }
   *size = left;
   return rest;

@@ -140,7 +140,7 @@ PyObject *penstock_module_view_find(PyObject *self, PyObject *args) {
   PyObject *ret = f->damaged;
   if (!p || err < 0 || f->err || f->failed) {
     if (p && !f->failed)
-      penstock_module_os_error(f->err ? f->err : -err, start);
+      penstock_module_os_error(f->err ? f->err : -err, f->err ? NULL : start); /* what cannot be written is not the tree's fault */
     Py_CLEAR(ret);
   }
   PyMem_Free(f);

@@ -15,6 +15,10 @@ BLOCK = 1024
 WHOLE, PAGED = 1 << 40, 0
 
 
+def elsewhere(path: object, root: bytes) -> bytes:
+    raise LookupError(path)
+
+
 def scanned(root: Path, **options: Any) -> list[Any]:
     """The batches of a scan of a tree."""
     scan = _native.scan_open(os.fsencode(root), 2, 16, False, False, 0.0, None, [], 0, 0)
@@ -31,7 +35,7 @@ def written(file: Path, batches: list[Any]) -> dict[str, int]:
 
 def opened(file: Path, root: Path, resident: int = WHOLE) -> Any:
     with file.open("rb") as held:
-        return _native.View((_native.segment_open(held.fileno(), resident),), os.fsencode(root), LookupError)
+        return _native.View((_native.segment_open(held.fileno(), resident),), os.fsencode(root), elsewhere)
 
 
 @pytest.fixture
@@ -145,7 +149,7 @@ def test_sealed_copy_needs_no_file(tree: Path, tmp_path: Path) -> None:
     fd = os.memfd_create("seg", os.MFD_ALLOW_SEALING)
     os.write(fd, (tmp_path / "seg").read_bytes())
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE)
-    view = _native.View((_native.segment_open(fd, PAGED),), os.fsencode(tree), LookupError)
+    view = _native.View((_native.segment_open(fd, PAGED),), os.fsencode(tree), elsewhere)
     os.close(fd)
     assert same(view.stat("a/file1"), os.fsencode(tree / "a/file1"))
 
@@ -233,7 +237,7 @@ def merged(tmp_path: Path) -> Any:
     for name in ("new", "old"):
         with (tmp_path / name).open("rb") as held:
             segments.append(_native.segment_open(held.fileno(), WHOLE))
-    return _native.View(tuple(segments), b"/r", LookupError)
+    return _native.View(tuple(segments), b"/r", elsewhere)
 
 
 @pytest.mark.parametrize(

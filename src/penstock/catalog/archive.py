@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from penstock import _native
-from penstock.base.errors import PenstockError
+from penstock.base.errors import PenstockError, UsageError
 from penstock.catalog import store
 from penstock.catalog.reader import Catalog
 
@@ -201,10 +201,20 @@ def read_parquet(file: Path) -> "tuple[pa.Table, store.Manifest]":
 _ENTRY_ORDER = ("mode", "ino", "nlink", "uid", "gid", "size", "blocks", "rdev")
 
 
+def _not_of_another(folder: Path, held: store.Manifest | None, manifest: store.Manifest) -> None:
+    """Refuses to write over the catalog of another tree."""
+    if held is not None and held.root != manifest.root:
+        raise PenstockError(
+            f"{folder}: is the catalog of {os.fsdecode(held.root)}, the archive's tree is "
+            f"{os.fsdecode(manifest.root)}; name another place with -o, or remove it"
+        )
+
+
 def restore(file: Path, folder: Path) -> store.Manifest:
     """A catalog out of an archive."""
     rows, manifest = read_parquet(file)
     store.prepare(folder)
+    _not_of_another(folder, store.read(folder).manifest, manifest)
     batch, listings = _native.batch_new(), dict[bytes, list[tuple[bytes, Any, Any, Any, Any]]]()
     folders: dict[bytes, tuple[int, int]] = {}
     for some in rows.to_batches():
@@ -243,6 +253,7 @@ def restore(file: Path, folder: Path) -> store.Manifest:
     def change(held: store.Manifest | None) -> store.Manifest:
         import msgspec
 
+        _not_of_another(folder, held, manifest)
         return msgspec.structs.replace(manifest, parts=(part,), building=())
 
     return store.commit(folder, change)
@@ -421,6 +432,10 @@ def query(catalog: Catalog, text: str) -> tuple[list[str], list[tuple[Any, ...]]
         db.execute(_VIEW)
         try:
             found = db.execute(text)
+            if found is None:
+                raise UsageError(
+                    "sql: there is no statement; the table is `files`, as in select count(*) from files"
+                )
             names = [column[0] for column in found.description or []]
             return names, found.fetchall() if names else [], damaged
         except duckdb.Error as error:

@@ -149,7 +149,7 @@ class Follower:
     def _found(self, rel: bytes, entry: Any) -> Found:
         """An entry of the base."""
         assert self.base is not None
-        learnt_ns = entry.learnt_ns or self.base.folder(rel.rpartition(b"/")[0]).learnt_ns
+        learnt_ns = entry.learnt_ns or self.base.known(rel.rpartition(b"/")[0]).learnt_ns
         return Found(entry, self.base.view.part(rel, 1), self.base.view.part(rel, 2), learnt_ns)
 
     @property
@@ -326,7 +326,7 @@ class Follower:
             return
         folders = [rel, *(p for p, entry in _below(self.base, rel) if stat.S_ISDIR(entry.st_mode))]
         for path in folders:
-            if not self.overlay.is_hidden(path) and (known := self.base.folder(path)).complete:
+            if not self.overlay.is_hidden(path) and (known := self.base.known(path)).complete:
                 yield path, known.learnt_ns
 
     # ---- a round ----

@@ -38,6 +38,7 @@ from penstock.catalog.reader import (
 from penstock.catalog.scanning import LAYOUTS, Limits, Scan, quiet
 
 THREADS = 16
+GONE, ANOTHER = "is gone", "is another file now"
 _FIELDS = {
     "st_mode": "mode",
     "st_size": "size",
@@ -58,10 +59,16 @@ class Difference(NamedTuple):
 class Found:
     folders: int = 0
     entries: int = 0
+    """Names that are there or were."""
     files_read: int = 0
     mended: bool = False
     differences: list[Difference] = field(default_factory=list)
     damaged: list[tuple[bytes, int]] = field(default_factory=list)
+
+    @property
+    def differing(self) -> int:
+        """Of how many entries something differs."""
+        return len({it.path for it in self.differences})
 
 
 @dataclass
@@ -78,6 +85,8 @@ class Seen:
     learnt_ns: int = 0
     left_out: bool = False
     """There are names that the catalog is not to have."""
+    gone: int = 0
+    """So many names of the catalog are not there any more."""
     lost: bool = False
     damaged: int = 0
     """errno: the catalog's own bytes of this folder cannot be read."""
@@ -86,15 +95,31 @@ class Seen:
 def compared(entry: Any, now: Any) -> list[str]:
     """What differs, in words.  Times of last reading and the sizes of folders are nobody's business."""
     if entry.st_ino != now.st_ino or stat.S_IFMT(entry.st_mode) != stat.S_IFMT(now.st_mode):
-        return ["is another file now"]
+        return [ANOTHER]
     if 0 not in (entry.generation, now.generation) and entry.generation != now.generation:
-        return ["is another file now"]  # its inode was used again
+        return [ANOTHER]  # its inode was used again
     skip = {"st_size", "st_nlink"} if stat.S_ISDIR(now.st_mode) else set()
     return [
         f"{word} differs"
         for name, word in _FIELDS.items()
         if name not in skip and getattr(entry, name) != getattr(now, name)
     ]
+
+
+def without_gone_below(differences: list[Difference]) -> list[Difference]:
+    """Without what is only gone because its folder is, and each only once."""
+    other = {it.path for it in differences if it.what == ANOTHER}
+    no_more = other | {it.path for it in differences if it.what == GONE}
+
+    def is_told(it: Difference) -> bool:
+        if it.what != GONE:
+            return False
+        above = {it.path[:at] for at, byte in enumerate(it.path) if byte == ord("/")} | (
+            {b""} if it.path else set()
+        )
+        return it.path in other or not above.isdisjoint(no_more)
+
+    return list(dict.fromkeys(it for it in differences if not is_told(it)))
 
 
 def _type(it: "os.DirEntry[bytes]") -> int:
@@ -138,13 +163,17 @@ class _Checker:
                 names = sorted((it.name, it.inode(), _type(it)) for it in listing)
         except OSError as error:
             seen.lost = True
-            seen.differences.append(Difference(path, f"cannot be listed: {error.strerror}"))
+            absent = error.errno in (errno.ENOENT, errno.ENOTDIR)
+            seen.differences.append(
+                Difference(path, GONE if absent else f"cannot be listed: {error.strerror}")
+            )
             return seen
         for name, inode, kind in names:
             rel = path + b"/" + name if path else name
             self._name(seen, here + b"/" + name, rel, (name, inode, kind), known.pop(name, None))
-        seen.differences += [Difference(path + b"/" + name if path else name, "is gone") for name in known]
-        if seen.left_out and self.catalog.folder(path).complete:
+        seen.differences += [Difference(path + b"/" + name if path else name, GONE) for name in known]
+        seen.gone = len(known)
+        if seen.left_out and self.catalog.known(path).complete:
             seen.differences.append(Difference(path, "has names that are left out"))
         return seen
 
@@ -183,7 +212,7 @@ class _Checker:
             entry = None  # nothing but its name was known
         what = ["is new"] if entry is None else compared(entry, now)
         kept, flags = None, CHECKED
-        if entry is None or "is another file now" in what:
+        if entry is None or ANOTHER in what:
             if stat.S_ISDIR(now.st_mode):
                 seen.new_folders.append(path)
         else:
@@ -251,13 +280,14 @@ def check(
     with ThreadPoolExecutor(THREADS) as pool:
         for seen in pool.map(checker.folder, folders):
             found.folders += 1
-            found.entries += len(seen.rows)
+            found.entries += len(seen.rows) + seen.gone
             found.files_read += seen.files_read
             found.differences += seen.differences
             if seen.damaged:
                 found.damaged.append((seen.path, seen.damaged))
             elif seen.differences and not seen.lost:
                 bad.append(seen)
+    found.differences = without_gone_below(found.differences)
     if mend and (bad or found.damaged or catalog.damaged):
         _mend(catalog, bad, bool(found.damaged or catalog.damaged))
         found.mended = True

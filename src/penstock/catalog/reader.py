@@ -11,7 +11,7 @@ import errno
 import os
 import stat as stat_
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,12 +30,27 @@ GONE, PLACE, DOUBT, CAPTURED, CHECKED, CHANGED_INSIDE = 1, 2, 64, 128, 256, 512
 """Flags of an entry."""
 TARGET, LAYOUT, SUMS = 1, 2, 3
 """Parts of an entry."""
+DAMAGE = (errno.EBADMSG, errno.EIO)
+DAMAGED = "damaged in the catalog; penstock catalog check mends it"
 _TRIES = 20
 _RESIDENT_SHARE = 4
 
 
-class OutsideError(UsageError):
+class OutsideError(UsageError, OSError):
     """A path that is not in the catalog's tree."""
+
+
+def within(path: str | bytes | os.PathLike[str], root: bytes) -> bytes:
+    """A path that leads into the tree through links, relative to the root; OutsideError: it leads elsewhere."""
+    real = Path(os.fsdecode(root)).resolve()
+    typed = os.fsdecode(path)
+    if typed.startswith("/"):
+        word = Path(os.path.normpath(typed))
+        for there in (word.parent.resolve() / word.name, word.resolve()):
+            if there.is_relative_to(real):
+                rest = os.fsencode(there.relative_to(real))
+                return b"" if rest == b"." else rest
+    raise OutsideError(f"{typed}: outside of the catalog's tree, which is {os.fsdecode(root)}")
 
 
 class Folder(NamedTuple):
@@ -104,7 +119,7 @@ class Catalog:
         self.segments = segments
         self.max_age_s = 0.0
         self.root = os.fsdecode(manifest.root)
-        self.view = _native.View(tuple(segments), manifest.root, OutsideError)
+        self.view = _native.View(tuple(segments), manifest.root, within)
         self.stat = self.lstat = self.view.stat
         """stat(path): its Entry; FileNotFoundError: it is not there; OSError ENODATA: it is not known."""
 
@@ -165,7 +180,12 @@ class Catalog:
         return True
 
     def folder(self, path: str | bytes | os.PathLike[str] = "") -> Folder:
-        """How well a folder is known."""
+        """How well a folder is known.  NotADirectoryError, FileNotFoundError."""
+        self._folder_entry(path)
+        return self.known(path)
+
+    def known(self, path: str | bytes | os.PathLike[str] = "") -> Folder:
+        """How well a folder is known; of one that is not there, nothing is."""
         flags, learnt_ns = self.view.folder(path)
         return folder_of(flags, learnt_ns, self.max_age_s)
 
@@ -189,28 +209,47 @@ class Catalog:
 
     def scandir(self, path: str | bytes | os.PathLike[str] = "") -> list[Row]:
         """The names of a folder, in order, with what is known of each.  NotADirectoryError, FileNotFoundError."""
-        entry = self.stat(path)
-        if not stat_.S_ISDIR(entry.st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(path))
+        self._folder_entry(path)
+        try:
+            names = self.view.list(path)
+        except OSError as error:
+            if error.errno in DAMAGE:
+                raise OSError(error.errno, DAMAGED, os.fspath(path) or self.root) from error
+            raise
         return [
             Row(
                 os.fsdecode(name),
                 entry,
                 folder_of(flags, learnt, self.max_age_s) if stat_.S_ISDIR(entry.st_mode) else None,
             )
-            for name, entry, flags, learnt in self.view.list(path)
+            for name, entry, flags, learnt in names
         ]
+
+    def _folder_entry(self, path: str | bytes | os.PathLike[str]) -> Any:
+        entry = self.stat(path)
+        if not stat_.S_ISDIR(entry.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(path))
+        return entry
 
     def listdir(self, path: str | bytes | os.PathLike[str] = "") -> list[str]:
         """The names of a folder, in order."""
         return [row.name for row in self.scandir(path)]
 
-    def walk(self, path: str | bytes | os.PathLike[str] = "") -> Iterator[tuple[str, list[str], list[str]]]:
-        """As os.walk, top down, names in order."""
+    def walk(
+        self, path: str | bytes | os.PathLike[str] = "", onerror: Callable[[OSError], object] | None = None
+    ) -> Iterator[tuple[str, list[str], list[str]]]:
+        """As os.walk, top down, names in order.  A folder that is damaged in the catalog goes to `onerror`, then the
+        walk goes on; without it, the error is raised."""
         todo = [os.fsdecode(path)]
         while todo:
             here = todo.pop()
-            rows = self.scandir(here)
+            try:
+                rows = self.scandir(here)
+            except OSError as error:
+                if onerror is None:
+                    raise
+                onerror(error)
+                continue
             folders = [row.name for row in rows if row.folder]
             yield here, folders, [row.name for row in rows if not row.folder]
             todo += [f"{here.rstrip('/')}/{name}" if here else name for name in reversed(folders)]
@@ -316,4 +355,4 @@ def segments_of(folder: Path, parts: tuple[store.Part, ...]) -> Any:
     found, damaged = _segments(folder, store.Held(0, None), parts, resident_bytes())
     if damaged:
         raise PenstockError(f"{folder}: {', '.join(damaged)} is damaged; build the catalog anew with --fresh")
-    return _native.View(tuple(found), b"/", OutsideError)
+    return _native.View(tuple(found), b"/", within)

@@ -22,13 +22,32 @@ def register(parser: argparse.ArgumentParser) -> None:
         module.register(rows)
 
 
+_ASKING = ("ls", "find", "du", "top", "sql")
+
+
+def _is_not_known(error: OSError) -> bool:
+    """Does the catalog not know a name?  That it lacks its own root is no word about the tree either."""
+    import errno
+
+    return error.errno == errno.ENODATA or (error.errno == errno.ENOENT and not error.filename)
+
+
 def run(args: argparse.Namespace) -> int:
-    from penstock.base.errors import PenstockError
+    import errno
+
+    from penstock.base.errors import IncompleteError, PenstockError
 
     try:
         return int(args.act(args))
-    except BrokenPipeError:
+    except (PenstockError, BrokenPipeError):
         raise
     except OSError as error:
+        if error.errno == errno.ENOSPC and error.filename is None and args.what in _ASKING:
+            raise  # of what is printed
+        if error.filename is not None and _is_not_known(error) and hasattr(args, "file"):
+            name = os.fsdecode(error.filename) or "its root folder"
+            raise IncompleteError(
+                f"{args.file}: {name} is not known to it; penstock catalog update --full reads it"
+            ) from error
         where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
         raise PenstockError(f"{where}{error.strerror or error}") from error

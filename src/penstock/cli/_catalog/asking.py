@@ -2,6 +2,7 @@
 """penstock catalog ls, find, du, top: the words of the programs of those names."""
 
 import argparse
+import errno
 import os
 import sys
 import time
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli import _common
+from penstock.cli._catalog.shown import human as human_size
+from penstock.cli._catalog.shown import raw
 
 if TYPE_CHECKING:
     from penstock.catalog.find import Names, Outside
@@ -64,6 +67,10 @@ def register(rows: Any) -> None:
     du.add_argument("-k", action="store_true", help="in KiB (as without)")
     du.add_argument("-l", "--count-links", action="store_true", help="count hard links each time")
     du.add_argument("-c", "--total", action="store_true", help="the sum of all too")
+    du.add_argument("--si", action="store_true", help="sizes for people, in powers of 1000")
+    du.add_argument(
+        "-0", "--null", action="store_true", help="a NUL byte behind each name, and names as they are"
+    )
     du.add_argument("--inodes", action="store_true", help="entries, not space")
     du.add_argument("--json", action="store_true", help="one JSON document a line")
     du.set_defaults(act=du_)
@@ -113,17 +120,39 @@ def status_of(catalog: "Catalog", damaged: "list[tuple[bytes, int]]") -> int:
 
 def start_of(catalog: "Catalog", word: str) -> str:
     """A path as typed, as the catalog takes it: relative to the folder we are in, if that is in the tree."""
-    if word.startswith("/"):
-        return word
+    from penstock.catalog.reader import OutsideError, within
+
     here = os.path.abspath(word)  # noqa: PTH100 - lexically
     root = catalog.root.rstrip("/") + "/"
-    return here if f"{here}/".startswith(root) else word
+    if f"{here}/".startswith(root):
+        return here
+    try:
+        return root + os.fsdecode(within(here, catalog.manifest.root))
+    except OutsideError:
+        return word
 
 
-def missing(error: OSError, word: str) -> str:
+def missing(catalog: "Catalog", error: OSError, word: str) -> int:
+    """Says why there is no answer about a path, and gives the exit status."""
+    from penstock.base.errors import PenstockError
     from penstock.base.text import visible
+    from penstock.catalog.reader import DAMAGE, DAMAGED
 
-    return f"{visible(word)}: {error.strerror or error}"
+    if isinstance(error, PenstockError | BrokenPipeError):
+        raise error
+    if error.filename is None:
+        raise PenstockError(f"the answer cannot be written: {error.strerror}") from error
+    if catalog.damaged and error.errno in (errno.ENODATA, errno.ENOENT):
+        _common.note(f"{visible(word)}: not in what is whole of the catalog")
+        return 3
+    if error.errno == errno.ENODATA:
+        _common.note(f"{visible(word)}: not known to the catalog; penstock catalog update --full reads it")
+        return 3
+    if error.errno in DAMAGE:
+        _common.note(f"{visible(word)}: {DAMAGED}")
+        return 3
+    _common.note(f"{visible(word)}: {error.strerror or error}")
+    return 1
 
 
 def _names() -> "Names":
@@ -177,12 +206,10 @@ def long_line(name: str, entry: Any, names: "Names", human: bool) -> str:
     """A line of ls -l."""
     import stat
 
-    from penstock.base.units import show_size
-
     when = time.localtime(entry.st_mtime_ns // 10**9)
     recent = 0 <= time.time() - entry.st_mtime_ns / 1e9 < 15778476
     shown = time.strftime("%b %e %H:%M" if recent else "%b %e  %Y", when)
-    size = show_size(entry.st_size) if human else str(entry.st_size)
+    size = human_size(entry.st_size) if human else str(entry.st_size)
     if stat.S_ISCHR(entry.st_mode) or stat.S_ISBLK(entry.st_mode):
         size = f"{os.major(entry.st_rdev)}, {os.minor(entry.st_rdev)}"
     owner, group = names.user(entry.st_uid), names.group(entry.st_gid)
@@ -195,19 +222,21 @@ def list_(args: argparse.Namespace) -> int:
     from penstock.base.text import visible
 
     catalog, names, status = opened(args), _names(), 0
+    args.name = os.fsdecode if raw() else visible
+    damaged: list[tuple[bytes, int]] = []
     many = len(args.paths) > 1 or args.R
     for word in args.paths or [""]:
         start = start_of(catalog, word)
         try:
-            shown = _list_one(args, catalog, start, names, many)
+            shown = _list_one(args, catalog, start, word, names, many)
         except OSError as error:
-            _common.note(missing(error, word))
-            status = 1
+            status = missing(catalog, error, word or catalog.root)
             continue
+        damaged += shown.damaged
         if not shown.complete and not args.json:
             _common.note(f"{visible(word or catalog.root)}: not every name is known; {shown.why}")
             status = status or 3
-    return status or status_of(catalog, [])
+    return status or status_of(catalog, damaged)
 
 
 class Shown:
@@ -216,18 +245,20 @@ class Shown:
     def __init__(self) -> None:
         self.complete = True
         self.why = ""
+        self.damaged: list[tuple[bytes, int]] = []
 
 
-def _list_one(args: argparse.Namespace, catalog: "Catalog", start: str, names: "Names", many: bool) -> Shown:
+def _list_one(
+    args: argparse.Namespace, catalog: "Catalog", start: str, word: str, names: "Names", many: bool
+) -> Shown:
     import stat
 
-    from penstock.base.text import visible
-    from penstock.catalog.reader import Row
+    from penstock.catalog.reader import DAMAGE, Row
 
     shown = Shown()
     entry = catalog.stat(start)
     if args.d or not stat.S_ISDIR(entry.st_mode):
-        _show_rows(args, catalog, "", [Row(start or catalog.root, entry, None)], names)
+        _show_rows(args, catalog, [(start, Row(word or catalog.root, entry, None))], names)
         return shown
     todo = [start]
     while todo:
@@ -238,38 +269,39 @@ def _list_one(args: argparse.Namespace, catalog: "Catalog", start: str, names: "
             shown.why = (
                 "it could not be listed" if folder.unreadable else "names were left out or not read yet"
             )
-        rows = [row for row in catalog.scandir(here) if args.a or not row.name.startswith(".")]
+        try:
+            rows = [row for row in catalog.scandir(here) if args.a or not row.name.startswith(".")]
+        except OSError as error:
+            if error.errno not in DAMAGE:
+                raise
+            shown.damaged.append((os.fsencode(here or catalog.root), error.errno))
+            continue
         if many and not args.json:
-            print(f"{visible(here or catalog.root)}:")
-        _show_rows(args, catalog, here, rows, names)
+            print(f"{args.name((word or catalog.root) + here[len(start) :])}:")
+        under = f"{here.rstrip('/')}/" if here else ""
+        _show_rows(args, catalog, [(f"{under}{row.name}", row) for row in rows], names)
         if args.R:
-            todo += [
-                f"{here.rstrip('/')}/{row.name}".lstrip("/" if not here else "")
-                for row in reversed(rows)
-                if row.folder
-            ]
+            todo += [f"{under}{row.name}" for row in reversed(rows) if row.folder]
         if todo and not args.json:
             print()
     return shown
 
 
 def _show_rows(
-    args: argparse.Namespace, catalog: "Catalog", here: str, rows: list[Any], names: "Names"
+    args: argparse.Namespace, catalog: "Catalog", rows: list[tuple[str, Any]], names: "Names"
 ) -> None:
     import stat
 
-    from penstock.base.text import visible
     from penstock.cli.layout import as_json, describe
 
-    for row in rows:
-        path = f"{here.rstrip('/')}/{row.name}" if here else row.name
+    for path, row in rows:
         layout = catalog.layout(path) if args.layout else None
         if args.json:
             _line({**row_json(path, row.entry), **({"layout": as_json(layout)} if layout else {})})
             continue
-        name = visible(row.name)
+        name = args.name(row.name)
         if args.l and stat.S_ISLNK(row.entry.st_mode):
-            name += f" -> {visible(catalog.readlink(path))}"
+            name += f" -> {args.name(catalog.readlink(path))}"
         print(
             long_line(name, row.entry, names, args.h)
             if args.l
@@ -365,11 +397,8 @@ def find_(args: argparse.Namespace) -> int:
             damaged += catalog.view.find(
                 start, os.fsencode(word), query.depth_min, query.depth_max, tests, sys.stdout.fileno(), act
             )
-        except BrokenPipeError:
-            raise
         except OSError as error:
-            _common.note(missing(error, word))
-            status = 1
+            status = missing(catalog, error, word)
         if quitting:
             break
     sys.stdout.flush()
@@ -382,9 +411,10 @@ def find_(args: argparse.Namespace) -> int:
 def du_(args: argparse.Namespace) -> int:
     from penstock import _native
     from penstock.base.text import visible
-    from penstock.base.units import show_size
 
     catalog, status, total = opened(args), 0, 0
+    end = "\0" if args.null else "\n"
+    said = str if raw() or args.null else visible
     seen = _native.seen_new() if len(args.paths) > 1 else None
     depth = 0 if args.summarize else 2**32 - 1 if args.max_depth is None else args.max_depth
     apparent = args.bytes or args.apparent_size
@@ -394,8 +424,8 @@ def du_(args: argparse.Namespace) -> int:
         return entries if args.inodes else size if apparent else blocks * 512
 
     def shown(value: int) -> str:
-        if args.human_readable and not args.inodes:
-            return show_size(value)
+        if (args.human_readable or args.si) and not args.inodes:
+            return human_size(value, 1000 if args.si else 1024)
         return str(value if args.inodes or args.bytes else (value + 1023) // 1024)
 
     for word in args.paths or [catalog.root]:
@@ -404,8 +434,7 @@ def du_(args: argparse.Namespace) -> int:
             rows, bad = catalog.view.du(start, depth, args.all, args.count_links, seen)
             skip = len(inside(catalog, start))
         except OSError as error:
-            _common.note(missing(error, word))
-            status = 1
+            status = missing(catalog, error, word)
             continue
         damaged += bad
         for _, path, blocks, size, entries in rows:
@@ -421,10 +450,10 @@ def du_(args: argparse.Namespace) -> int:
                     }
                 )
             else:
-                print(f"{shown(amount(blocks, size, entries))}\t{visible(name)}")
+                print(f"{shown(amount(blocks, size, entries))}\t{said(name)}", end=end)
         total += amount(*rows[-1][2:]) if rows else 0
     if args.total and not args.json:
-        print(f"{shown(total)}\ttotal")
+        print(f"{shown(total)}\ttotal", end=end)
     return status or status_of(catalog, damaged)
 
 

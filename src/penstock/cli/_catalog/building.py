@@ -323,6 +323,7 @@ def check(args: argparse.Namespace) -> int:
             "entries": found.entries,
             "files_read": found.files_read,
             "mended": found.mended,
+            "entries_differing": found.differing,
         }
         _common.print_json(
             {"schema_version": 1, "catalog": args.file, **figures, "differences": rows, "damaged": damaged}
@@ -330,10 +331,12 @@ def check(args: argparse.Namespace) -> int:
     else:
         for row in rows:
             print(f"{row['path'] or '.'}: {row['what']}")
-        for path, _ in found.damaged:
+        for path, _ in found.damaged[:NAMED]:
             print(f"{visible(path) or '.'}: the catalog is damaged here")
+        if len(found.damaged) > NAMED:
+            print(f"... and {len(found.damaged) - NAMED} more; --json names all")
+        damage = f"; in {len(found.damaged)} folders the catalog was damaged" if found.damaged else ""
         mended = ", mended" if found.mended else ""
-        print(
-            f"{args.file}: {len(rows)} of {found.entries} entries in {found.folders} folders differ{mended}"
-        )
+        whole = f"{found.entries} entries in {found.folders} folders"
+        print(f"{args.file}: {found.differing} of {whole} differ{damage}{mended}")
     return 3 if found.damaged and not found.mended else 1 if rows and args.dry_run else 0
