@@ -342,6 +342,23 @@ def test_limits_and_placement_together(site):
     assert said == "" and site.placed()["placed"] == 12
 
 
+def test_a_script_that_starts_the_program_gets_expected_files(site):
+    """The record is called after the busiest program in it."""
+    script = site.app.with_name("job.sh")
+    script.write_text("#!/bin/sh\n" + f'head -c 500000 /dev/zero > "{site.top}/$1.dat"\n')
+    script.chmod(0o755)
+    words = ["run", "--place", "--mount", site.top, "--set", "place.small=64KiB", "--"]
+    for number in (1, 1, 2, 3):
+        (site.top / f"{number}.dat").unlink(missing_ok=True)
+        site.penstock(*words, script, number)
+    last = json.loads(site.penstock("runs", "list", "--json").stdout)["runs"][0]
+    assert last["program"] != script.name  # else the test shows nothing
+    assert site.placed()["expected"] == 1
+    history = History(settings.load(env=site.env), lambda _: None)
+    assert placing.program_called(history, [str(script), "3"]) == last["program"]
+    assert placing.program_called(history, ["sh", "-c", "other"]) == ""
+
+
 def test_the_program_is_found_behind_launchers():
     known = ["app", "train.py", "bash -c"]
     assert placing.program_of(["mpirun", "-n", "4", "./app", "x"], known) == "app"

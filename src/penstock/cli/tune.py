@@ -62,6 +62,17 @@ def run(args: argparse.Namespace) -> int:
     return _explain(history, held, args)
 
 
+def _whole_name(held: Settings, name: str) -> str:
+    """As `show` takes it: the program of which it is a part; what never ran has the name that was typed."""
+    from penstock.runs import learned
+    from penstock.runs.history import History, show_progress
+
+    found = learned.named(History(held, _common.note, show_progress), name)
+    if not found:
+        _common.note(f"no run of {name!r} is recorded; this holds for a program of just that name")
+    return found or name
+
+
 def _say(held: Settings, args: argparse.Namespace) -> int:
     import time
 
@@ -75,6 +86,7 @@ def _say(held: Settings, args: argparse.Namespace) -> int:
         raise UsageError(
             f'for all programs it is a setting: write mode = "{args.mode}" under [tune] in your settings'
         )
+    args.name = _whole_name(held, args.name)
     own = said.programs.setdefault(args.name, tuner.Said())
     if args.what == "mode":
         own.mode = args.mode
@@ -97,7 +109,10 @@ def _say(held: Settings, args: argparse.Namespace) -> int:
     return 0
 
 
-def _choice(history: History, held: Settings, args: argparse.Namespace, name: str) -> tuple[Choice, Known]:
+def _choice(
+    history: History, held: Settings, args: argparse.Namespace, name: str, before_ns: int = 0
+) -> tuple[Choice, Known]:
+    """The choice for a program's next run; `before_ns`: for the one that began then."""
     from penstock.control import tuner
     from penstock.policy.tuning.contract import Layout
 
@@ -108,7 +123,9 @@ def _choice(history: History, held: Settings, args: argparse.Namespace, name: st
     targets, default = tuner.places_seen(history, known), first
     if args.mount:
         targets, default = _of_mount(args.mount)
-    return tuner.choose(history, held, said, known, args.targets or targets, default), known
+    if before_ns:
+        known = tuner.known(history, name, said, held.state_dir, before_ns)
+    return tuner.choose(history, held, said, known, args.targets or targets, default, before_ns), known
 
 
 def _of_mount(where: str) -> tuple[int, Any]:
@@ -206,7 +223,7 @@ def sample_table(samples: tuple[Sample, ...] | list[Sample]) -> list[str]:
         return ["no run of it has shown a layout yet"]
     lines = [f"{'RUN':<10}{'LAYOUT':>14}{'RATE':>16}"]
     for s in samples[-20:]:
-        note = "" if s.teaches else "  failed or partial: does not teach"
+        note = "" if s.teaches else "  failed, partial, or on a degraded target: does not teach"
         lines.append(
             f"{s.run[:8]:<10}{_layout(s.layout):>14}{show_size(s.rate_bytes_per_s) + '/s':>16}{note}"
         )
@@ -226,14 +243,13 @@ def _explain(history: History, held: Settings, args: argparse.Namespace) -> int:
     import msgspec
 
     from penstock.control import tuner
-    from penstock.runs import tuned
 
     summary = history.find(args.which)
-    choice, known = _choice(history, held, args, summary.program)
-    decision, before = tuner.explained(choice, held, summary.id)
+    choice, known = _choice(history, held, args, summary.program, summary.start_ns)
+    decision, before = tuner.explained(choice, held), known.samples
     run = history.load(summary)
-    own = tuned.samples_of(run, summary)
     given = tuner.given_to(held.state_dir, run)
+    own = tuner.samples_of(run, summary, given)
     if args.json:
         _common.print_json(
             {

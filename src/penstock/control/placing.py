@@ -42,6 +42,7 @@ FOLDERS_MAX = 256
 SERVERS_S, SERVERS_KNOWN_S = 0.25, 60.0
 READING_MAX_S = 600.0
 OWN_RUNS_MAX = 20
+SCRIPTS_MAX = 20
 WAITING_MAX = 2  # file systems that keep a spot for a plan that comes later
 LATE_S = 30.0  # so long a plan may still come after the program's start
 ASK_S = 6.0  # an agent answers before
@@ -119,6 +120,22 @@ def program_of(words: Sequence[str], known: Iterable[str]) -> str:
         if doubt < 3 and name in names:
             return name
     return ""
+
+
+def program_called(history: History, words: Sequence[str]) -> str:
+    """The program that this command started lately, under whatever name: a script's runs are called after what is
+    busiest in them.  The same words, else the same first one, where that is no mere starter."""
+    asked = [os.fsencode(word) for word in words]
+    doubt, name = merge.program_name(b"", asked)
+    alike = ""
+    for summary in history.summaries[:SCRIPTS_MAX]:
+        called = history.load(summary).begin.argv
+        if called == asked:
+            return summary.program
+        same = called[:1] == asked[:1] and merge.program_name(b"", called) == (doubt, name)
+        if not alike and doubt < 3 and same:
+            alike = summary.program
+    return alike
 
 
 def expected_of(
@@ -709,7 +726,7 @@ def prepare(
     def work(say: Say) -> Prepared:
         remarks: list[str] = []
         history = History(settings, remarks.append)
-        program = program_of(words, (s.program for s in history.summaries))
+        program = program_of(words, (s.program for s in history.summaries)) or program_called(history, words)
         job = os.environ.get("SLURM_JOB_ID", "")
         expected = expected_of(history, program, job=job) if program else ()
         said = tuner.words(tuner.path_of(settings.state_dir), remarks.append)

@@ -68,6 +68,7 @@ class Given(msgspec.Struct):
     applied: bool = False
     layouts: list[tuple[int, int, str]] = []  # count, size and why, by group of files
     policy: str = ""
+    degraded: list[int] = []  # targets that took no new files then, degraded ones among them
     version: int = 1
 
 
@@ -159,27 +160,45 @@ class Known:
     context: Context
 
 
-def known(history: History, program: str, held: Words, state_dir: Path) -> Known:
-    """Its samples, oldest first, from runs that were not forgotten."""
-    found = learned.runs_of(history, program, RUNS_MAX)
+def known(history: History, program: str, held: Words, state_dir: Path, before_ns: int = 0) -> Known:
+    """Its samples, oldest first, from runs that were not forgotten; `before_ns`: as they were recorded by then."""
+    found = learned.runs_of(history, program)
     name = found[0].program
     since_ns = held.programs.get(name, Said()).since_ns
+    found = [s for s in found if _recorded(s, before_ns)][:RUNS_MAX]
     summaries = [s for s in found if s.start_ns >= since_ns and s.bytes_written > 0][::-1]
     samples: list[Sample] = []
     context = Context()
     for s in summaries:
         run = history.load(s)
         given = given_to(state_dir, run)
-        samples += tuned.samples_of(run, s, given.load if given else 0.0)
+        samples += samples_of(run, s, given)
         if learned.sound(s):
             context = tuned.context_of(run)
     return Known(name, tuple(summaries), tuple(samples), context)
 
 
-def others(history: History, program: str, grid: Grid) -> tuple[list[Other], Fleet | None]:
+def _recorded(summary: merge.Summary, before_ns: int) -> bool:
+    """Was it over by then?"""
+    return not before_ns or summary.end_ns <= before_ns
+
+
+def samples_of(run: merge.Run, summary: merge.Summary, given: Given | None) -> list[Sample]:
+    """What a run showed, with what was remembered of the targets at its start."""
+    return (
+        tuned.samples_of(run, summary, given.load, given.degraded)
+        if given
+        else tuned.samples_of(run, summary)
+    )
+
+
+def others(
+    history: History, program: str, grid: Grid, before_ns: int = 0
+) -> tuple[list[Other], Fleet | None]:
     """What other programs showed, each against its own default; and what all of them teach together."""
     by_program: dict[str, list[Sample]] = {}
-    for s in [s for s in history.summaries if s.program != program and learned.sound(s)][:OTHERS_MAX]:
+    sound = [s for s in history.summaries if s.program != program and learned.sound(s)]
+    for s in [s for s in sound if _recorded(s, before_ns)][:OTHERS_MAX]:
         by_program.setdefault(s.program, []).extend(tuned.samples_of(history.load(s), s))
     return compared(by_program.values(), grid)
 
@@ -214,11 +233,17 @@ class Choice:
 
 
 def choose(
-    history: History, held: Settings, said: Words, program: Known, targets: int, default: Layout
+    history: History,
+    held: Settings,
+    said: Words,
+    program: Known,
+    targets: int,
+    default: Layout,
+    before_ns: int = 0,
 ) -> Choice:
-    """The layout of a program's next run."""
+    """The layout of a program's next run; `before_ns`: from what was recorded by then."""
     grid = Grid(max(targets, 1), default)
-    rest, fleet = others(history, program.program, grid)
+    rest, fleet = others(history, program.program, grid, before_ns)
     seen = Observation(grid, program.context, program.samples, rest, fleet)
     own = said.programs.get(program.program, Said())
     mode = mode_of(held, program.program, said)
@@ -229,15 +254,9 @@ def choose(
     return Choice(decision, mode, False, seen)
 
 
-def explained(choice: Choice, held: Settings, run: str) -> tuple[Decision, list[Sample]]:
-    """The choice as it stood before a run, made again from what was recorded until then."""
-    before: list[Sample] = []
-    for s in choice.seen.samples:
-        if s.run == run:
-            break
-        before.append(s)
-    seen = replace(choice.seen, samples=before)
-    return decide_after(held["tune.policy"], seen, settings_of(held)), before
+def explained(choice: Choice, held: Settings) -> Decision:
+    """What the policy chose, whatever is pinned now."""
+    return decide_after(held["tune.policy"], choice.seen, settings_of(held))
 
 
 def places_seen(history: History, program: Known) -> int:
@@ -267,9 +286,10 @@ def apply(
     """
     load = load_of(situation)
     policy = held["tune.policy"]
+    degraded = [t.id for t in situation.targets if not t.usable]
     if not any(s.program == program for s in history.summaries):
         why = "first run: the default layout, to measure the others against"
-        return list(expected), Given(load, False, [(0, 0, why)], policy)
+        return list(expected), Given(load, False, [(0, 0, why)], policy, degraded)
     said = words(path_of(held.state_dir), history.note)
     able = max(sum(t.usable for t in situation.targets), 1)
     count = able if situation.default_count < 0 else max(situation.default_count, 1)
@@ -282,7 +302,7 @@ def apply(
     layouts = [(d.layout.count, d.layout.size_bytes, d.why) for d in decisions]
     does = always or choice.mode == "apply"
     found = to_expected(choice, decisions, expected, groups) if does else list(expected)
-    return found, Given(load, does, layouts, policy)
+    return found, Given(load, does, layouts, policy, degraded)
 
 
 def to_expected(

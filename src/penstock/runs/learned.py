@@ -19,18 +19,25 @@ LAST = 4  # runs that are learned from
 
 def runs_of(history: History, program: str, last: int = 0) -> list[merge.Summary]:
     """The runs of a program, newest first; by its whole name, else by a part that only one program's has."""
-    exact = [s for s in history.summaries if s.program == program]
+    name = named(history, program)
+    exact = [s for s in history.summaries if name and s.program == name]
     if not exact:
-        names = sorted({s.program for s in history.summaries if program.lower() in s.program.lower()})
-        if len(names) > 1:
-            some = ", ".join(names[:4])
-            raise NothingMatchedError(
-                f"{program!r} is a part of {len(names)} programs' names ({some}); type more of it"
-            )
-        if not names:
-            raise NothingMatchedError(f"no run of {program!r} is recorded; penstock runs lists what there is")
-        exact = [s for s in history.summaries if s.program == names[0]]
+        raise NothingMatchedError(f"no run of {program!r} is recorded; penstock runs lists what there is")
     return exact[:last] if last else exact
+
+
+def named(history: History, program: str) -> str:
+    """A program's whole name, given that or a part that only one has; nothing where no such run is recorded."""
+    names = {s.program for s in history.summaries}
+    if program in names:
+        return program
+    found = sorted(name for name in names if program.lower() in name.lower())
+    if len(found) > 1:
+        some = ", ".join(found[:4])
+        raise NothingMatchedError(
+            f"{program!r} is a part of {len(found)} programs' names ({some}); type more of it"
+        )
+    return found[0] if found else ""
 
 
 def sound(summary: merge.Summary) -> bool:

@@ -5,10 +5,12 @@ A run whose files have several layouts gives a sample of each, with the bytes an
 
 Invariants:
 1. A rate is bytes over the time that the slowest process spent in reading, writing and metadata calls of those files.
-2. Failed, partial and unfinished runs give samples that do not teach; a file without a known layout gives none.
+2. Failed, partial and unfinished runs give samples that do not teach, nor does a layout of which a file lay on a
+   degraded target; a file without a known layout gives none.
 """
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from penstock.policy.tuning.contract import Context, Layout, Sample
@@ -22,6 +24,7 @@ class _Group:
     """Files of one layout, added up."""
 
     bytes: int = 0
+    degraded: bool = False
     time_ns: Counter[tuple[str, int]] = field(default_factory=Counter)
 
 
@@ -45,8 +48,10 @@ def context_of(run: merge.Run) -> Context:
     )
 
 
-def samples_of(run: merge.Run, summary: merge.Summary, load: float = 0.0) -> list[Sample]:
-    """What a run showed of each layout that its files have."""
+def samples_of(
+    run: merge.Run, summary: merge.Summary, load: float = 0.0, degraded: Collection[int] = ()
+) -> list[Sample]:
+    """What a run showed of each layout that its files have; `degraded`: targets that were so at its start."""
     groups: dict[Layout, _Group] = {}
     for node in run.nodes:
         for row in node.files:
@@ -61,6 +66,7 @@ def samples_of(run: merge.Run, summary: merge.Summary, load: float = 0.0) -> lis
             if row.bytes_written <= 0:
                 continue
             group = groups.setdefault(Layout(lay.stripe_count, lay.stripe_bytes), _Group())
+            group.degraded |= not set(degraded).isdisjoint(lay.targets)
             group.bytes += row.bytes_written + max(row.bytes_read, 0)
             group.time_ns[(node.node, row.pid)] += max(row.read_ns + row.write_ns + row.meta_ns, 0)
     total = sum(g.bytes for g in groups.values())
@@ -72,5 +78,5 @@ def samples_of(run: merge.Run, summary: merge.Summary, load: float = 0.0) -> lis
         slowest_ns = max(group.time_ns.values(), default=0)
         if group.bytes >= LEAST_SHARE * total and slowest_ns > 0:
             rate = group.bytes / (slowest_ns / 1e9)
-            found.append(Sample(layout, rate, context, summary.id, load, sound))
+            found.append(Sample(layout, rate, context, summary.id, load, sound and not group.degraded))
     return found

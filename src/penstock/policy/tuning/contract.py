@@ -68,7 +68,7 @@ class Sample:
     context: Context
     run: str = ""
     load: float = 0.0  # the share of the targets that others used meanwhile
-    teaches: bool = True  # False: failed, partial, on degraded targets, served from a cache
+    teaches: bool = True  # False: failed, partial, on degraded targets
 
 
 @dataclass(frozen=True)
