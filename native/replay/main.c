@@ -75,8 +75,8 @@ static size_t class_of(int64_t time_ns) {
   return least((power - 2) * 4 + ((value >> (power - 2)) & 3), CLASSES - 1);
 }
 
-static double class_ns(size_t class) { /* its middle */
-  return ldexp(4.5 + (double)(class % 4), (int)(class / 4));
+static double class_ns(size_t class) { /* its end: all of it are within */
+  return ldexp(5 + (double)(class % 4), (int)(class / 4));
 }
 
 static void times_add(struct times *times, int64_t time_ns) {

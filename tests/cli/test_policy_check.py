@@ -32,6 +32,6 @@ def test_a_right_one_is_told_too(tmp_path: Path, run_penstock) -> None:  # type:
     done = run_penstock("policy", "check", str(right))
     missing = run_penstock("policy", "check", str(tmp_path / "none.toml"))
 
-    assert (done.returncode, done.stdout) == (0, f"{right} is right: 1 limits, 0 rules for jobs\n")
+    assert (done.returncode, done.stdout) == (0, f"{right} is right: 1 limit, 0 rules for jobs\n")
     assert missing.returncode == 2
     assert missing.stderr.endswith("none.toml cannot be read (No such file or directory)\n")

@@ -58,6 +58,20 @@ def test_every_operation_is_done_as_often_as_asked(
     assert list(place.iterdir()) == []
 
 
+def test_99_of_100_are_within_what_is_said_of_them(
+    run_penstock: Penstock, tmp_path: Path, place: Path
+) -> None:
+    """Of fewer than a hundred that is the longest time."""
+    path = counts(tmp_path, ALL, 3600, 1200)
+    shown = run_penstock("replay", path, "--speed", "120", "--on", str(place), "--json")
+    assert shown.returncode == 0, shown.stderr
+
+    for row in json.loads(shown.stdout)["operations"].values():
+        assert row["demanded"] == 40
+        for times in (row["waited_ns"], row["took_ns"]):
+            assert times["p99"] == times["max"] >= times["p50"]
+
+
 def test_under_the_interposer_its_calls_are_seen(run_penstock: Penstock, tmp_path: Path, place: Path) -> None:
     path = counts(tmp_path, ("getattr", "rename"), 6000)
     shown = run_penstock(

@@ -169,7 +169,7 @@ def test_release_lets_go_at_once_and_undo_holds_again(site: Site) -> None:
     site.ask("release", "1", "--undo")
     until(lambda: rate(site, [("n1", "1")], 0.5) < 1600, "it is held again")
 
-    assert said == "job 1 is released: 1 nodes were told\n"
+    assert said == "job 1 is released: told to 1 node\n"
 
 
 def test_release_works_with_the_controller_down_and_holds_over_a_restart_of_the_agent(site: Site) -> None:
@@ -198,7 +198,9 @@ def test_status_works_without_the_controller(site: Site) -> None:
     assert site.controller is not None
     site.controller.end(signal.SIGKILL)
     screen = until(
-        lambda: "its lease is over: hold holds" in (text := site.ask("status", "1", node="n1")) and text,
+        lambda: (
+            "its lease is over: its last rate holds" in (text := site.ask("status", "1", node="n1")) and text
+        ),
         "the lease's end is told",
     )
     held_to(site, [("n1", "1")], 700, 1300)  # on_lost = hold

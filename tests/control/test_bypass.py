@@ -187,6 +187,12 @@ def test_who_is_inside_is_told_by_the_nearest_board() -> None:
     assert bypass.inside({p.pid: p for p in rows}) == {2: "/a", 3: "/a", 4: "/a", 5: "/b", 6: "/b"}
 
 
+def test_a_job_is_called_by_its_whole_id() -> None:
+    at = "/run/penstock/boards/1000/20261120-012507-13003-0123456789abcdef"
+    assert bypass.name_of(at, []) == "20261120-012507-13003"
+    assert bypass.name_of(f"/dev/shm/penstock-0/{'0' * 32}-{'1' * 16}", []) == "0" * 12  # as penstock status
+
+
 def test_nobody_blackens_the_job_of_another(tmp_path: Path) -> None:
     """A process that names the board of another user is not inside that job."""
     for pid, uid in ((1, 1000), (2, 1001)):

@@ -279,6 +279,17 @@ def test_another_file_takes_over_from_the_journal(site: Site) -> None:
     assert gone in (site.folder / "controller.log").read_text()
 
 
+def test_after_release_of_all_every_node_is_shown_as_released(site: Site) -> None:
+    site.fake("n1").hear("welcome")
+    done = site.ask("release", "--all")
+    node = site.ask("nodes", "--json")["nodes"][0]
+    audit = site.ask("policy", "show", "--audit")
+
+    assert done == "every job is released: told to 1 node\n"
+    assert node["released"]
+    assert "made a token for 1 node, valid for 24 h" in audit
+
+
 def test_tokens_say_who_may_look_and_who_may_change(site: Site) -> None:
     reader = site.ask("policy", "set", "all metadata", "5/s", token="reader", check=False)
     nobody = site.ask("jobs", token="", check=False)

@@ -78,7 +78,7 @@ def test_the_limit_of_a_job_on_three_hosts_holds_in_sum_and_through_a_partition(
     assert shown["nodes"] == 3
     assert others < 1350
     assert alone < 200
-    assert "its lease is over: rate holds until the controller is back" in screen
+    assert "its lease is over: on_lost = " in screen
 
 
 def test_the_unused_share_of_a_jobs_idle_node_moves_to_its_busy_one(site: Site) -> None:

@@ -111,7 +111,7 @@ def test_words_of_a_command_become_buckets() -> None:
     [
         (["metadata=5k/s@scratch"], "'metadata=5k/s@scratch': what follows @ is to be a plain absolute path"),
         (["open=1/s", "open=2/s"], "open is limited twice; say it once"),
-        (["opne=1/s"], "'opne=1/s' is no limit; write it like metadata=5k/s or data=200MiB/s"),
+        (["opne=1/s"], "'opne=1/s': there is no operation or class 'opne'; did you mean open?"),
     ],
 )
 def test_mistakes_in_words_are_told(words: list[str], sentence: str) -> None:

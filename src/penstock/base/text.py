@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text that programs chose, made safe to show: paths, arguments, names."""
+"""Text that programs chose, made safe to show: paths, arguments, names; and the words around counts."""
+
+from collections.abc import Iterable
 
 
 def visible(text: bytes | str) -> str:
@@ -21,6 +23,20 @@ def _visible(char: str) -> str:
     if char.isprintable():
         return char
     return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def plural(count: int, word: str) -> str:
+    """A count and its noun."""
+    ending = "" if count == 1 else "es" if word.endswith("s") else "s"
+    return f"{count:,} {word}{ending}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: the known one that is most like it, if one is."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def cut(text: str, width: int) -> str:

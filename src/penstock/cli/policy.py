@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies of a site: what they would have done, and what they are elsewhere.
+"""Policies of a site: checked, tried on the history, shown, changed while they hold, explained, translated.
 
+penstock policy check site.toml
 penstock policy try site.toml --since 7d
+penstock policy set "all metadata" 250k/s
+penstock policy explain --job 4711
 penstock policy tbf site.toml --cpts 4
 """
 
@@ -11,7 +14,7 @@ import pkgutil
 
 from penstock.cli import _policy
 
-HELP = "policies: check, try, translate"
+HELP = "policies: check, try, show, set, explain, translate"
 
 
 def register(parser: argparse.ArgumentParser) -> None:

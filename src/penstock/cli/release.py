@@ -29,6 +29,7 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from penstock.base.errors import NoControllerError, UsageError
+    from penstock.base.text import plural
     from penstock.control import client
 
     if bool(args.job) == args.all:
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
             )
             told = reply.nodes
         except NoControllerError as error:
-            why = str(error)
+            why = str(error).partition(";")[0]
     here = None
     if told is None:
         here = _here(args)
@@ -54,10 +55,10 @@ def run(args: argparse.Namespace) -> int:
     what = f"job {args.job}" if args.job else "every job"
     word = "is under its limits again" if args.undo else "is released"
     if told is not None:
-        print(f"{what} {word}: {told} nodes were told")
+        print(f"{what} {word}: told to {plural(told, 'node')}")
     else:
         print(f"{what} {word} on this node alone")
-        _common.note(f"{why}; for the others run it on each node")
+        _common.note(f"{why}: run it on each of the others too, with --here")
     return 0
 
 

@@ -802,6 +802,7 @@ def describe(agent: Agent, here: JobHere) -> dict[str, Any]:
                 "released": agent._is_released(here, row),
                 "lease_left_s": left_s,
                 "on_lost": row.limit.on_lost,
+                "lost_rate": row.limit.lost_rate,
                 "why": row.why,
             }
         )

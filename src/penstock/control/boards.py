@@ -198,7 +198,7 @@ def make(
     foreign = about.uid != os.geteuid()
     mine = folder / str(about.uid)
     mine.mkdir(mode=0o700, exist_ok=True)
-    plain = "".join(c if c.isalnum() else "_" for c in about.job)[:40]
+    plain = "".join(c if c.isalnum() or c == "-" else "_" for c in about.job)[:40]
     path = mine / f"{plain}-{secrets.token_hex(8)}"
     about_path(path).touch(0o600)
     try:

@@ -18,6 +18,7 @@ Invariants:
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -29,6 +30,7 @@ from penstock.policy.bypass import Reason
 
 LIBRARY = "libpenstock.so"
 JOB_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")  # as native/launch/job.c
+OWN = re.compile("[0-9a-f]{32}")  # a run: the board of a user without an agent
 AGAIN_S = 0.15
 MAX_AGE_S = 120.0
 MAX_BYTES = 4 << 20
@@ -154,8 +156,9 @@ def inside(all_of: Mapping[int, Process]) -> dict[int, str]:
 
 
 def name_of(board: str, members: Iterable[Process]) -> str:
-    """A job's id: the scheduler's, else the start of its board's name."""
-    return next((p.job for p in members if p.job), "") or Path(board).name[:8]
+    """A job's id: the scheduler's, else what its board's name says (boards.make), as penstock status has it."""
+    said = Path(board).name.rpartition("-")[0] or Path(board).name
+    return next((p.job for p in members if p.job), "") or (said[:12] if OWN.fullmatch(said) else said)
 
 
 def why(process: Process, seen_of: Look, facts: seen.Facts, machine: str) -> Reason | None:

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.base.errors import PenstockError
+from penstock.base.text import plural
+from penstock.base.units import show_duration
 
 SCHEMA = """
 create table if not exists policies(
@@ -87,7 +89,9 @@ class Journal:
     def make_token(self, uses: int, valid_s: float) -> str:
         token = secrets.token_urlsafe(24)
         self.db.execute("insert into tokens values (?, ?, ?)", (_hash(token), uses, time.time() + valid_s))
-        self.note("here", f"made a token for {uses} nodes, valid for {valid_s:.0f} s")
+        self.note(
+            "here", f"made a token for {plural(uses, 'node')}, valid for {show_duration(valid_s * 1e9)}"
+        )
         return token
 
     def admit(self, node: str, token: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.base.errors import NothingMatchedError, PenstockError
+from penstock.base.text import plural
 from penstock.runs import board, limits
 
 _BOARD = re.compile(r"([0-9a-f]{32})-[0-9a-f]{16}")
@@ -85,5 +86,6 @@ def _row(held: limits.Held) -> dict[str, Any]:
         "released": held.open,
         "lease_left_s": held.lease_s,
         "on_lost": held.on_lost,
-        "why": f"{held.waiting} of its threads wait now" if held.waiting else "",
+        "lost_rate": held.lost_rate,
+        "why": f"calls of {plural(held.waiting, 'thread')} wait now" if held.waiting else "",
     }

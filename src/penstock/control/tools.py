@@ -139,7 +139,7 @@ class Service:
                     grant=_sum(member.grant, calls),
                     waiting=_sum(member.waiting, calls),
                     latency_s=member.latency_s,
-                    released=member.released,
+                    released=member.released or self.fleet.released_all,
                     software=member.software,
                     address=member.address,
                 )

@@ -53,6 +53,7 @@ from typing import Any
 
 from penstock.base import units
 from penstock.base.errors import UsageError
+from penstock.base.text import did_you_mean
 
 SHARINGS = ("maxmin", "proportional", "static", "timetable", "priority", "drf")
 SCOPES = ("site", "user", "group", "job", "node")
@@ -157,7 +158,11 @@ def parse_words(words: list[str], operations: frozenset[str]) -> Policy:
     for word in words:
         what, equals, rate = word.partition("=")
         rate, at, path = rate.partition("@")
-        if not equals or what not in operations | set(CLASSES):
+        known = operations | set(CLASSES)
+        if equals and what not in known:
+            like = did_you_mean(what, known)
+            raise UsageError(f"{word!r}: there is no operation or class {what!r}{like}")
+        if not equals:
             raise UsageError(f"{word!r} is no limit; write it like metadata=5k/s or data=200MiB/s")
         if at and not plain_path(path):
             raise UsageError(f"{word!r}: what follows @ is to be a plain absolute path")

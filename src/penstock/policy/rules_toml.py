@@ -3,11 +3,11 @@
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from penstock.base import units
 from penstock.base.errors import UsageError
+from penstock.base.text import did_you_mean
 from penstock.policy.rules import (
     CLASSES,
     MAX_JOBS,
@@ -376,9 +376,4 @@ class _Reader:
 
 
 def _unknown(kind: str, name: str, known: tuple[str, ...]) -> str:
-    return f"there is no {kind} {name!r}{_close(name, known)}"
-
-
-def _close(name: str, known: tuple[str, ...]) -> str:
-    found = get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean {found[0]}?" if found else ""
+    return f"there is no {kind} {name!r}{did_you_mean(name, known)}"

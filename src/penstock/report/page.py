@@ -15,11 +15,11 @@ from pathlib import Path
 from penstock import __version__
 from penstock.base import beside, units
 from penstock.base.errors import DeniedError, PenstockError
-from penstock.base.text import cut, visible
+from penstock.base.text import cut, plural, visible
 from penstock.report import limited, served, svg
 from penstock.report.facts import SIZE_LABELS, Facts, Side, Use, Worker, small_classes
 from penstock.report.remarks import remarks
-from penstock.report.screen import exact, name_of, overflow, plural, stripes
+from penstock.report.screen import exact, name_of, overflow, stripes
 from penstock.runs import query, record
 
 MOST_ROWS = 128

@@ -2,7 +2,7 @@
 """The report on one screen of text.  Pure: facts in, lines out."""
 
 from penstock.base import units
-from penstock.base.text import cut, visible
+from penstock.base.text import cut, plural, visible
 from penstock.report import limited, placed, served
 from penstock.report.facts import Facts, Side, Use, small_classes
 from penstock.report.remarks import remarks
@@ -24,12 +24,6 @@ def exact(size_bytes: int) -> str:
     """A size to the byte: `1 MiB`, `4097 B`."""
     number = units.exact_size(size_bytes)
     return f"{number} B" if number.isdigit() else f"{number[:-3]} {number[-3:]}"
-
-
-def plural(count: int, word: str) -> str:
-    """A count and its noun."""
-    ending = "" if count == 1 else "es" if word.endswith("s") else "s"
-    return f"{count:,} {word}{ending}"
 
 
 def screen(facts: Facts, top: int, small_bytes: int, width: int = 80) -> list[str]:

@@ -4,7 +4,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.base.text import cut, visible
+from penstock.base.text import cut, plural, visible
 from penstock.base.units import show_count, show_duration, show_size
 
 Row = Mapping[str, Any]
@@ -32,7 +32,7 @@ def state(held: Row) -> str:
         return "released"
     if held["shadow"]:
         return "shadow"
-    return "held back" if held["since_s"] else "free"
+    return "held back" if held["since_s"] or held["waiting"] else "free"
 
 
 def jobs(document: Row, limit: int = 0) -> list[str]:
@@ -40,7 +40,7 @@ def jobs(document: Row, limit: int = 0) -> list[str]:
     rows = []
     ordered = sorted(document["jobs"], key=lambda j: (-_waiting(j), -_asked(j), j["id"]))
     for job in ordered[: limit or None]:
-        name = visible(job["id"]) + ("" if job["verified"] else "?")
+        name = visible(job["id"]) + ("" if job["verified"] else " ?")
         first = (name, cut(visible(job["name"]), 20), visible(job["user"]), str(job["nodes"]))
         held = job["held"] or [None]
         for number, one in enumerate(held):
@@ -108,8 +108,8 @@ def explained(document: Row, time_s: float) -> list[str]:
     """Which rule, which rate, why, since when: of each job that was asked for."""
     lines = []
     for job in document["jobs"]:
-        nodes_ = f"{job['nodes']} node{'s' * (job['nodes'] != 1)}"
-        lines.append(f"job {visible(job['id'])} of {visible(job['user'])}, on {nodes_}:")
+        on = plural(job["nodes"], "node")
+        lines.append(f"job {visible(job['id'])} of {visible(job['user'])}, on {on}:")
         for held in job["held"]:
             lines += _explained(held, time_s)
         if not job["held"]:
@@ -146,7 +146,7 @@ def status(document: Row, time_s: float) -> list[str]:
         name = f"job {visible(job['job'])}"
         if job["name"]:
             name += f" ({cut(visible(job['name']), 30)})"
-        live = f"{job['processes']} process{'es' * (job['processes'] != 1)} on {visible(document['node'])}"
+        live = f"{plural(job['processes'], 'process')} on {visible(document['node'])}"
         lines.append(f"{name}: {live}")
         lines += [line for row in job["rows"] for line in _status(row, time_s)]
         if not job["rows"]:
@@ -170,9 +170,19 @@ def status(document: Row, time_s: float) -> list[str]:
 def _status(row: Row, time_s: float) -> list[str]:
     whose = f"your own limit {visible(row['limit'])}" if row["by_hand"] else f"limit {visible(row['limit'])}"
     has, asks = rate(row["rate"], row["bytes"]), rate(row["asked"], row["bytes"])
+    over = ""  # what holds when its lease is over
+    if row["lease_left_s"] < 0 and not row["by_hand"]:
+        lost = rate(row["lost_rate"], row["bytes"])
+        has, over = {
+            "hold": (has, "its last rate"),
+            "open": ("no limit", "no limit"),
+            "rate": (lost, f"on_lost = {lost}"),
+        }[row["on_lost"]]
     now = state(row)
     if now == "held back":
-        said = f"held back for {show_duration((time_s - row['since_s']) * 1e9)}"
+        said = "held back"
+        if row["since_s"]:
+            said += f" for {show_duration((time_s - row['since_s']) * 1e9)}"
     elif now == "free":
         said = "not held back"
     else:
@@ -185,8 +195,8 @@ def _status(row: Row, time_s: float) -> list[str]:
         )
     if row["why"]:
         lines.append(f"    why: {visible(row['why'])}")
-    if row["lease_left_s"] < 0 and not row["by_hand"]:
-        lines.append(f"    its lease is over: {row['on_lost']} holds until the controller is back")
+    if over:
+        lines.append(f"    its lease is over: {over} holds until the controller is back")
     return lines
 
 
@@ -195,7 +205,7 @@ def top(document: Row, height: int, width: int) -> list[str]:
     found = document["status"]
     asked, waiting = sum(map(_asked, document["jobs"])), sum(map(_waiting, document["jobs"]))
     head = [
-        f"{found['nodes']} nodes, {found['jobs']} jobs, policy {found['policy']}; a decision takes "
+        f"{plural(found['nodes'], 'node')}, {plural(found['jobs'], 'job')}, policy {found['policy']}; a decision takes "
         f"{show_duration(found['cycle_s'] * 1e9)}"
         + (f"; released: {', '.join(found['released'])}" if found["released"] else ""),
         f"asked {rate(asked, False)}, {show_count(waiting)} callers wait",

@@ -21,6 +21,7 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from penstock.base.errors import UsageError
+    from penstock.base.text import plural
     from penstock.runs import board, limits
 
     try:
@@ -34,7 +35,8 @@ def run(args: argparse.Namespace) -> int:
         names = [limit.name for limit in policy.limits] if policy else []
         _common.print_json({"schema_version": 1, "mistakes": rows, "limits": names})
     elif policy is not None:
-        print(f"{args.file} is right: {len(policy.limits)} limits, {len(policy.jobs)} rules for jobs")
+        rules = plural(len(policy.jobs), "rule")
+        print(f"{args.file} is right: {plural(len(policy.limits), 'limit')}, {rules} for jobs")
     for m in mistakes if not args.json else ():
         print(f"{args.file}:{m.line}: {m.text}", file=sys.stderr)
     return UsageError.status if mistakes else 0

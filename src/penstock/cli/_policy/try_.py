@@ -105,11 +105,13 @@ def _progress(count: int) -> Any:
 
 
 def _passed_over(works: "Works") -> list[str]:
+    from penstock.base.text import plural
+
     found = []
     if works.not_ended:
-        found.append(f"{works.not_ended:,} runs have not ended or left no counts, and were passed over")
+        found.append(f"{plural(works.not_ended, 'run')} without an end or without counts: passed over")
     if works.partial:
-        found.append(f"{works.partial:,} runs have a partial record: they may have asked for more")
+        found.append(f"{plural(works.partial, 'run')} with a partial record, which may have asked for more")
     return found
 
 
