@@ -20,6 +20,8 @@ int penstock_query_check(const struct penstock_query *q) {
     const struct penstock_test *t = &q->test[i];
     bool two = t->kind == PENSTOCK_TEST_AND || t->kind == PENSTOCK_TEST_OR || t->kind == PENSTOCK_TEST_COMMA;
     bool text = t->kind == PENSTOCK_TEST_NAME || t->kind == PENSTOCK_TEST_PATH || t->kind == PENSTOCK_TEST_TARGET || t->kind == PENSTOCK_TEST_POOL;
+    if (t->kind == PENSTOCK_TEST_REGEX && !t->regex)
+      return -EINVAL;
     if ((two && (t->a >= i || t->b >= i)) || (t->kind == PENSTOCK_TEST_NOT && t->a >= i) || (text && !t->text))
       return -EINVAL;
   }
@@ -206,6 +208,7 @@ static bool holds(struct asked *a, size_t number) {
   case PENSTOCK_TEST_PRUNE: return a->q->pruned = true;
   case PENSTOCK_TEST_QUIT: return a->q->quit = true;
   case PENSTOCK_TEST_PRINT: a->q->print(a->q->state, a->path, a->path_size, (char)t->a); return true;
+  case PENSTOCK_TEST_REGEX: return re_match(t->regex, a->path, (regoff_t)a->path_size, 0, NULL) == (regoff_t)a->path_size;
   case PENSTOCK_TEST_CALL: return a->q->call(a->q->state, t->a, a->it, a->path, a->path_size);
   }
   return false;
@@ -237,9 +240,12 @@ static bool printed(struct penstock_query *q, const struct penstock_visit *it, s
 
 enum penstock_walk penstock_query_visit(struct penstock_query *q, const struct penstock_visit *it) {
   struct asked a;
-  q->pruned = false;
+  bool other = it->folder && it->folder->flags & PENSTOCK_OTHER_MOUNT;
+  if (it->depth == 0)
+    q->other_mount = other;
+  q->pruned = q->one_mount && it->folder && other != q->other_mount;
   if (it->depth < q->depth_min)
-    return PENSTOCK_WALK_ON;
+    return q->pruned ? PENSTOCK_WALK_PAST : PENSTOCK_WALK_ON;
   if (!printed(q, it, &a))
     return PENSTOCK_WALK_STOP;
   holds(&a, q->count - 1);

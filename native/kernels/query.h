@@ -4,6 +4,8 @@
    The tests lie in an array; the last is the root of the tree, and a test refers only to earlier ones: evaluating ends.
    Nothing is allocated.  What a test needs and cannot be read (a damaged part) makes it false. */
 #pragma once
+#include <regex.h>
+
 #include "kernels/view.h"
 
 enum penstock_test_kind {
@@ -36,6 +38,7 @@ enum penstock_test_kind {
   PENSTOCK_TEST_PRINT, /* a: the byte behind the path */
   PENSTOCK_TEST_CALL,  /* a: which of the caller's actions; its answer */
   PENSTOCK_TEST_QUIT,
+  PENSTOCK_TEST_REGEX, /* regex: one that the whole path matches, as it would be printed */
 };
 
 struct penstock_test {
@@ -43,6 +46,7 @@ struct penstock_test {
   uint32_t a, b;
   int64_t low, high;
   const char *text; /* NUL at its end */
+  struct re_pattern_buffer *regex;
 };
 
 enum { PENSTOCK_TESTS_MAX = 4096 };
@@ -54,6 +58,7 @@ struct penstock_query {
   const char *prefix; /* stands before each path printed: how the start of the walk was named */
   size_t prefix_size, skip; /* so many bytes of a path are in the prefix already */
   unsigned depth_min;
+  bool one_mount, other_mount; /* do not go into other file systems; the start is on another than the catalog's root */
   void (*print)(void *state, const char *path, size_t size, char end);
   bool (*call)(void *state, uint32_t which, const struct penstock_visit *it, const char *path, size_t size);
   void *state;

@@ -83,6 +83,31 @@ static void find_bad(void *state, int err, const char *path, size_t size) {
   f->thread = PyEval_SaveThread();
 }
 
+static void free_tests(struct penstock_test *test, size_t count) {
+  for (size_t i = 0; test && i < count; i++)
+    if (test[i].regex) {
+      regfree(test[i].regex);
+      PyMem_Free(test[i].regex);
+    }
+  PyMem_Free(test);
+}
+
+/* Emacs's syntax is find's own; `fold`: upper and lower case are the same. */
+static struct re_pattern_buffer *read_regex(const char *text, bool fold, bool extended) {
+  struct re_pattern_buffer *regex = PyMem_Calloc(1, sizeof *regex);
+  if (!regex)
+    return (struct re_pattern_buffer *)PyErr_NoMemory();
+  reg_syntax_t before = re_set_syntax((extended ? RE_SYNTAX_POSIX_EXTENDED : RE_SYNTAX_EMACS) | (fold ? RE_ICASE : 0));
+  const char *wrong = re_compile_pattern(text, strlen(text), regex);
+  re_set_syntax(before);
+  if (!wrong)
+    return regex;
+  regfree(regex);
+  PyMem_Free(regex);
+  PyErr_Format(PyExc_ValueError, "-regex %s: %s", text, wrong);
+  return NULL;
+}
+
 /* Tests as tuples (kind, a, b, low, high, text). */
 static struct penstock_test *read_tests(PyObject *list, size_t *count) {
   *count = (size_t)PyList_Size(list);
@@ -95,33 +120,39 @@ static struct penstock_test *read_tests(PyObject *list, size_t *count) {
     Py_ssize_t text_size;
     long long low, high;
     if (!PyArg_ParseTuple(PyList_GetItem(list, (Py_ssize_t)i), "iIILLz#", &kind, &test[i].a, &test[i].b, &low, &high, &text, &text_size)) {
-      PyMem_Free(test);
+      free_tests(test, *count);
       return NULL;
     }
     test[i].kind = (enum penstock_test_kind)kind;
     test[i].low = low;
     test[i].high = high;
     test[i].text = text;
+    if (kind == PENSTOCK_TEST_REGEX && !(test[i].regex = read_regex(text ? text : "", low != 0, high != 0))) {
+      free_tests(test, *count);
+      return NULL;
+    }
   }
   return test;
 }
 
-/* find(start, prefix, depth_min, depth_max, tests, fd, call): folders that could not be read, as (path, errno). */
+/* find(start, prefix, depth_min, depth_max, tests, fd, call, one_mount): folders that could not be read, as (path, errno). */
 PyObject *penstock_module_view_find(PyObject *self, PyObject *args) {
   PyObject *start, *tests, *keep = NULL;
   struct finding *f = PyMem_Calloc(1, sizeof *f);
   char *room = NULL;
   Py_ssize_t prefix_size, size;
   unsigned depth_max;
+  int one_mount = 0;
   if (!f)
     return PyErr_NoMemory();
   f->view = (View *)self;
   f->q = (struct penstock_query){.view = &f->view->v, .print = find_print, .call = find_call, .state = f};
-  if (!PyArg_ParseTuple(args, "Oy#IIO!iO", &start, &f->q.prefix, &prefix_size, &f->q.depth_min, &depth_max, &PyList_Type, &tests, &f->fd, &f->call)) {
+  if (!PyArg_ParseTuple(args, "Oy#IIO!iO|p", &start, &f->q.prefix, &prefix_size, &f->q.depth_min, &depth_max, &PyList_Type, &tests, &f->fd, &f->call, &one_mount)) {
     PyMem_Free(f);
     return NULL;
   }
   f->q.prefix_size = (size_t)prefix_size;
+  f->q.one_mount = one_mount;
   struct penstock_test *test = read_tests(tests, &f->q.count);
   f->q.test = test;
   f->damaged = PyList_New(0);
@@ -136,7 +167,7 @@ PyObject *penstock_module_view_find(PyObject *self, PyObject *args) {
   }
   penstock_module_done_with(keep, room);
   free(f->q.path);
-  PyMem_Free(test);
+  free_tests(test, f->q.count);
   PyObject *ret = f->damaged;
   if (!p || err < 0 || f->err || f->failed) {
     if (p && !f->failed)

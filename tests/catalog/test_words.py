@@ -11,6 +11,7 @@ import pytest
 from penstock import Catalog
 from penstock.catalog.check import ANOTHER, GONE, Difference, without_gone_below
 from penstock.catalog.reader import OutsideError
+from penstock.cli._catalog.building import valued
 from penstock.cli._catalog.shown import human
 from tests.catalog.conftest import PENSTOCK, penstock, plant, walked
 
@@ -195,3 +196,123 @@ def test_an_answer_that_cannot_be_written_is_nobody_elses_fault(tree: Path, cata
         done = subprocess.run(whole, check=False, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
         os.close(write)
         assert (done.returncode, done.stderr) == (141, "")
+
+
+MORE_TESTS = [
+    ["-regex", ".*/file[12]"],
+    ["-regex", ".*/file\\(1\\|2\\)"],
+    ["-regex", "file1"],
+    ["-iregex", ".*/FILE1.*"],
+    ["-regextype", "posix-extended", "-regex", ".*/(file3|b)"],
+    ["!", "-regex", ".*[0-9]"],
+    ["-newermt", "@1000000000"],
+    ["-newercm", "pipe"],
+    ["-type", "f", "-anewer", "pipe"],
+    ["-newermm", "pipe"],
+    ["-samefile", "hard"],
+    ["-daystart", "-mtime", "0"],
+    ["-daystart", "-mtime", "-1"],
+    ["-daystart", "-mtime", "+0"],
+    ["-daystart", "-mmin", "+60", "-type", "f"],
+    ["-mount", "-type", "d"],
+    ["-name", "b", "-xdev"],
+]
+
+
+@pytest.mark.parametrize("words", MORE_TESTS, ids=" ".join)
+def test_more_of_find(tree: Path, catalog: Path, words: list[str]) -> None:
+    now = os.stat(tree).st_mtime  # noqa: PTH116
+    for i in range(4):  # from three days ago until soon after yesterday's end
+        os.utime(tree / f"ab/file{i}", (now, now - i * 86400))
+    penstock("update", catalog, "--full", "-q")
+    said = ours("find", catalog, ".", *words, cwd=tree)
+    assert sorted(said.split(b"\n")) == sorted(raw("find", ".", *words, cwd=tree).split(b"\n"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-foo"], "-foo: no such test"),
+        (["-newermB", "x"], "no such test"),
+        (["-regex", "\\("], "-regex"),
+        (["-regextype", "x"], "types are"),
+        (["-samefile", "/nosuch"], "a file to compare with"),
+    ],
+)
+def test_find_says_what_is_wrong(tree: Path, catalog: Path, words: list[str], said: str) -> None:
+    assert said in penstock("find", catalog, *words, status=2).stderr
+    assert '"path"' in penstock("find", catalog, tree, "-maxdepth", "0", "--json").stdout
+
+
+def test_other_mounts_are_left_out(fast: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    tree = fast / "mounts"
+    (tree / "here/other").mkdir(parents=True)
+    whole = f"""set -e
+        cd {tree}
+        mount -t tmpfs none here/other; mkdir here/other/deep; touch here/other/deep/x here/y
+        {PENSTOCK} catalog build {tree} -o {fast}/m.cat -q >{fast}/built
+        find . -xdev | sort; find here/other -xdev | sort; echo; export LC_ALL=C
+        {PENSTOCK} catalog find {fast}/m.cat . -xdev | sort
+        {PENSTOCK} catalog find {fast}/m.cat here/other -xdev | sort"""
+    real, said = raw("unshare", "-m", "bash", "-c", whole).decode().split("\n\n")
+    assert said.split() == real.split()
+    assert "./here/other" in said.split()
+    assert "./here/other/deep" not in said.split()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-1"],
+        ["-A"],
+        ["-t", "a"],
+        ["-S", "a"],
+        ["-S", "-r", "a"],
+        ["-r"],
+        ["-F"],
+        ["-i", "-1", "a/b"],
+        ["-s", "ab"],
+    ],
+    ids=" ".join,
+)
+def test_ls_says_what_ls_says(tree: Path, catalog: Path, words: list[str]) -> None:
+    real = raw("ls", "-1", *words, cwd=tree).split(b"\n")
+    said = ours("ls", catalog, *words, cwd=tree).split(b"\n")
+    keys = [[b" ".join(line.split()) for line in lines] for lines in (said, real)]
+    if "-S" in words:  # many of one size are not there, but folders' sizes are
+        assert keys[0] == keys[1]
+    else:
+        assert sorted(keys[0]) == sorted(keys[1])
+
+
+def test_ls_with_numbers_and_unknown_options(tree: Path, catalog: Path) -> None:
+    real = raw("ls", "-n", "a/file7", cwd=tree).split()
+    assert ours("ls", catalog, "-n", "a/file7", cwd=tree).split() == real
+    for verb in ("ls", "du"):
+        stderr = penstock(verb, catalog, "-q", "a", status=2).stderr
+        assert f"usage: penstock catalog {verb}" in stderr
+        assert "no such option: -q" in stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["-m"], ["-B", "4096"], ["-t", "8K"], ["-a", "--threshold=-4K"]], ids=" ".join
+)
+def test_du_in_other_units(tree: Path, catalog: Path, words: list[str]) -> None:
+    said = ours("du", catalog, "-l", *words, ".", cwd=tree)
+    assert sorted(said.split(b"\n")) == sorted(raw("du", "-l", *words, ".", cwd=tree).split(b"\n"))
+
+
+def test_words_of_build_and_export(fast: Path) -> None:
+    assert valued(["--checksums", "q", "-o", "x"]) == ["--checksums=xxh3", "q", "-o", "x"]
+    assert valued(["q", "--checksums", "blake3"]) == ["q", "--checksums", "blake3"]
+    assert valued(["q", "--checksums"]) == ["q", "--checksums=xxh3"]
+    tree = plant(fast / "q")
+    said = penstock("build", "-q", "-o", fast / "q.cat", "--checksums", tree).stdout
+    files = sum(path.is_file() and not path.is_symlink() for path in tree.rglob("*"))
+    assert f", {files} checksums in " in said or f", {files - 1} checksums in " in said
+    assert ", 0 checksums in " in penstock("update", "--checksums", fast / "q.cat", "-q").stdout
+    assert "between 1 and 1024" in penstock("build", tree, "-o", fast / "q.cat", "-j", "0", status=2).stderr
+    assert "name a file" in penstock("export", fast / "q.cat", "--parquet", "-", status=2).stderr
+    assert "percent" in penstock("check", "--help").stdout

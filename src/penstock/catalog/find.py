@@ -52,6 +52,7 @@ class Kind(IntEnum):
     PRINT = 26
     CALL = 27
     QUIT = 28
+    REGEX = 29
 
 
 QUITTING = 999
@@ -86,10 +87,14 @@ class Outside(NamedTuple):
     now_ns: int
     uid: Callable[[str], int | None]
     gid: Callable[[str], int | None]
-    mtime_ns: Callable[[str], int]
-    """Of a file named by -newer."""
+    time_ns: Callable[[str, str], int]
+    """Of a file named by -newer: its time of that letter."""
     date_ns: Callable[[str], int]
     """Of a date in words, for -newermt."""
+    tomorrow_ns: int
+    """When the next day begins, for -daystart."""
+    inode: Callable[[str], int]
+    """Of a file named by -samefile."""
 
 
 class Action(NamedTuple):
@@ -104,6 +109,7 @@ class Query(NamedTuple):
     actions: list[Action]
     depth_min: int
     depth_max: int
+    one_mount: bool = False
 
 
 _FORBIDDEN = {"-delete", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fprintf", "-fls", "-fprint0"}
@@ -122,6 +128,10 @@ _ALIASES = {
     "-maxdepth": "-maxdepth",
     "-D": "-maxdepth",
     "-0": "-print0",
+    "-mount": "-xdev",
+    "-newer": "-newermm",
+    "-anewer": "-neweram",
+    "-cnewer": "-newercm",
 }
 _PATTERNS = {
     "-name": (Kind.NAME, 0),
@@ -140,6 +150,21 @@ _NUMBERS = {
 }
 _DAYS = {"-mtime": Kind.MTIME, "-ctime": Kind.CTIME, "-atime": Kind.ATIME}
 _MINUTES = {"-mmin": Kind.MTIME, "-cmin": Kind.CTIME, "-amin": Kind.ATIME}
+_TIMES = {"a": Kind.ATIME, "c": Kind.CTIME, "m": Kind.MTIME}
+_REGEX_TYPES = {"emacs": 0, "findutils-default": 0, "posix-extended": 1, "posix-egrep": 1, "egrep": 1}
+_VALUED: tuple[str, ...] = (
+    "-type",
+    "-size",
+    "-blocks",
+    "-perm",
+    "-user",
+    "-group",
+    "-stripe-size",
+    "-ost",
+    "-pool",
+    "-printf",
+)
+_VALUED += ("-maxdepth", "-mindepth", "-regex", "-iregex", "-regextype", "-samefile")
 _BARE = {"-empty": Kind.EMPTY, "-prune": Kind.PRUNE, "-true": Kind.TRUE}
 
 
@@ -157,6 +182,9 @@ class _Parser:
         self.actions: list[Action] = []
         self.acts = False
         self.depth_min, self.depth_max = 0, ALL_DEPTHS
+        self.one_mount = False
+        self.now_ns = outside.now_ns
+        self.extended = 0
 
     def add(
         self, kind: Kind, a: int = 0, b: int = 0, low: int = 0, high: int = 0, text: str | None = None
@@ -232,7 +260,19 @@ class _Parser:
             return self.add(Kind.PRINT, 0 if word == "-print0" else 10)
         if word == "-ls":
             return self.action(Action("ls"))
+        if word == "-xdev":
+            self.one_mount = True
+            return self.add(Kind.TRUE)
+        if word == "-daystart":
+            self.now_ns = self.outside.tomorrow_ns
+            return self.add(Kind.TRUE)
+        newer = re.fullmatch(r"-newer([acm])([acmt])", word)
+        if not (newer or word in _VALUED or any(word in it for it in (_PATTERNS, _NUMBERS, _DAYS, _MINUTES))):
+            raise UsageError(f"{word}: no such test; see penstock catalog find --help")
         value = self.argument(word)
+        if newer:
+            of = self.outside.date_ns(value) if newer[2] == "t" else self.outside.time_ns(value, newer[2])
+            return self.add(_TIMES[newer[1]], low=of + 1, high=MOST)
         if word == "-printf":
             return self.action(Action("printf", value))
         if word in _PATTERNS:
@@ -256,9 +296,9 @@ class _Parser:
         if word in _NUMBERS:
             return self.add(_NUMBERS[word], 0, 0, *compared(word, value))
         if word in _DAYS:
-            return self.add(_DAYS[word], 0, 0, *days(word, value, self.outside.now_ns))
+            return self.add(_DAYS[word], 0, 0, *days(word, value, self.now_ns))
         if word in _MINUTES:
-            return self.add(_MINUTES[word], 0, 0, *minutes(word, value, self.outside.now_ns))
+            return self.add(_MINUTES[word], 0, 0, *minutes(word, value, self.now_ns))
         special = {
             "-type": self.type,
             "-size": self.size,
@@ -266,14 +306,20 @@ class _Parser:
             "-perm": lambda v: self.add(Kind.PERM, *permissions(v)),
             "-user": lambda v: self.owner(Kind.UID, word, v, self.outside.uid),
             "-group": lambda v: self.owner(Kind.GID, word, v, self.outside.gid),
-            "-newer": lambda v: self.add(Kind.MTIME, low=self.outside.mtime_ns(v) + 1, high=MOST),
-            "-newermt": lambda v: self.add(Kind.MTIME, low=self.outside.date_ns(v) + 1, high=MOST),
+            "-regex": lambda v: self.add(Kind.REGEX, low=0, high=self.extended, text=v),
+            "-iregex": lambda v: self.add(Kind.REGEX, low=1, high=self.extended, text=v),
+            "-regextype": self.regextype,
+            "-samefile": lambda v: self.add(Kind.INODE, 0, 0, *compared(word, str(self.outside.inode(v)))),
             "-stripe-size": self.stripe_size,
             "-ost": self.osts,
-        }.get(word)
-        if special is None:
-            raise UsageError(f"{word}: no such test; see penstock catalog find --help")
+        }[word]
         return special(value)
+
+    def regextype(self, value: str) -> int:
+        if value not in _REGEX_TYPES:
+            raise UsageError(f"-regextype {value}: types are {', '.join(_REGEX_TYPES)}")
+        self.extended = _REGEX_TYPES[value]
+        return self.add(Kind.TRUE)
 
     def type(self, value: str) -> int:
         bits = 0
@@ -386,7 +432,7 @@ def parse(words: list[str], outside: Outside) -> Query:
         root = parser.add(Kind.TRUE)
     if not parser.acts:
         parser.add(Kind.AND, root, parser.add(Kind.PRINT, 10))
-    return Query(parser.tests, parser.actions, parser.depth_min, parser.depth_max)
+    return Query(parser.tests, parser.actions, parser.depth_min, parser.depth_max, parser.one_mount)
 
 
 # -printf

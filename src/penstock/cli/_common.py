@@ -58,7 +58,11 @@ def intermix(parser: argparse.ArgumentParser) -> None:
     def parse(args: Any = None, namespace: Any = None) -> Any:
         parser.parse_known_args = plain  # type: ignore[method-assign]
         try:
-            return parser.parse_known_intermixed_args(args, namespace)
+            found, rest = parser.parse_known_intermixed_args(args, namespace)
+            unknown = [word for word in rest if word.startswith("-")]
+            if unknown:
+                parser.error(f"no such option: {' '.join(unknown)}")
+            return found, rest
         finally:
             parser.parse_known_args = parse  # type: ignore[method-assign]
 

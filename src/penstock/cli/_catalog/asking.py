@@ -4,6 +4,7 @@
 import argparse
 import errno
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -32,6 +33,15 @@ def register(rows: Any) -> None:
     ls.add_argument("-a", action="store_true", help="also names that begin with a dot")
     ls.add_argument("-R", action="store_true", help="folders in folders too")
     ls.add_argument("-d", action="store_true", help="folders themselves")
+    ls.add_argument("-1", dest="one", action="store_true", help="a name a line (as without)")
+    ls.add_argument("-A", dest="a", action="store_true", help="as -a")
+    ls.add_argument("-i", action="store_true", help="with inode numbers")
+    ls.add_argument("-n", action="store_true", help="as -l, with numbers of owners")
+    ls.add_argument("-s", action="store_true", help="with the space used")
+    ls.add_argument("-F", action="store_true", help="a letter for the type behind the name")
+    ls.add_argument("-t", action="store_true", help="newest first")
+    ls.add_argument("-S", action="store_true", help="largest first")
+    ls.add_argument("-r", action="store_true", help="the other way round")
     ls.add_argument("-h", action="store_true", help="sizes for people")
     ls.add_argument("--layout", action="store_true", help="where the bytes lie")
     ls.add_argument("--json", action="store_true", help="one JSON document a line")
@@ -40,7 +50,8 @@ def register(rows: Any) -> None:
     find = rows.add_parser(
         "find", help="find's tests, and lfs find's",
         usage="penstock catalog find [--json] FILE [PATH...] [EXPRESSION]",
-        epilog="tests: -name -iname -path -ipath -lname -type -size -blocks -mtime -mmin -ctime -atime -newer -newermt "
+        epilog="tests: -name -iname -path -ipath -lname -type -size -blocks -mtime -mmin -ctime -atime "
+        "-newer -newerXY -daystart -samefile -regex -iregex -regextype -xdev "
         "-uid -gid -user -group -inum -links -perm -empty -stripe-count -stripe-size -ost -pool -component-count; "
         "-maxdepth -mindepth; ! -a -o ( ) ,; actions: -print -print0 -printf -ls -prune -quit; "
         "example: penstock catalog find data.cat -type f -size +1G -printf '%s %p\\n'",
@@ -65,6 +76,11 @@ def register(rows: Any) -> None:
     du.add_argument("--apparent-size", action="store_true", help="sizes, not space used")
     du.add_argument("-h", "--human-readable", action="store_true", help="sizes for people")
     du.add_argument("-k", action="store_true", help="in KiB (as without)")
+    du.add_argument("-m", action="store_true", help="in MiB")
+    du.add_argument("-B", "--block-size", metavar="SIZE", help="in units of this size")
+    du.add_argument(
+        "-t", "--threshold", metavar="SIZE", help="only what is at least so large; -SIZE: at most"
+    )
     du.add_argument("-l", "--count-links", action="store_true", help="count hard links each time")
     du.add_argument("-c", "--total", action="store_true", help="the sum of all too")
     du.add_argument("--si", action="store_true", help="sizes for people, in powers of 1000")
@@ -222,6 +238,8 @@ def list_(args: argparse.Namespace) -> int:
     from penstock.base.text import visible
 
     catalog, names, status = opened(args), _names(), 0
+    if args.n:
+        args.l, names = True, names._replace(user=str, group=str)
     args.name = os.fsdecode if raw() else visible
     damaged: list[tuple[bytes, int]] = []
     many = len(args.paths) > 1 or args.R
@@ -248,6 +266,26 @@ class Shown:
         self.damaged: list[tuple[bytes, int]] = []
 
 
+def in_order(rows: list[Any], newest: bool, largest: bool, other_way: bool) -> list[Any]:
+    """As ls -t, -S and -r sort; else by name."""
+    if newest:
+        rows = sorted(rows, key=lambda row: -row.entry.st_mtime_ns)
+    elif largest:
+        rows = sorted(rows, key=lambda row: -row.entry.st_size)
+    return rows[::-1] if other_way else rows
+
+
+def size_on_disk(blocks: int, human: bool) -> str:
+    return human_size(blocks * 512) if human else str((blocks + 1) // 2)
+
+
+def mark_of(mode: int) -> str:
+    """What ls -F puts behind a name."""
+    from penstock.catalog.find import letter_of
+
+    return {"d": "/", "l": "@", "p": "|", "s": "="}.get(letter_of(mode), "*" if mode & 0o111 else "")
+
+
 def _list_one(
     args: argparse.Namespace, catalog: "Catalog", start: str, word: str, names: "Names", many: bool
 ) -> Shown:
@@ -271,6 +309,7 @@ def _list_one(
             )
         try:
             rows = [row for row in catalog.scandir(here) if args.a or not row.name.startswith(".")]
+            rows = in_order(rows, args.t, args.S, args.r)
         except OSError as error:
             if error.errno not in DAMAGE:
                 raise
@@ -278,6 +317,8 @@ def _list_one(
             continue
         if many and not args.json:
             print(f"{args.name((word or catalog.root) + here[len(start) :])}:")
+        if args.s and not args.json:
+            print(f"total {size_on_disk(sum(row.entry.st_blocks for row in rows), args.h)}")
         under = f"{here.rstrip('/')}/" if here else ""
         _show_rows(args, catalog, [(f"{under}{row.name}", row) for row in rows], names)
         if args.R:
@@ -300,8 +341,14 @@ def _show_rows(
             _line({**row_json(path, row.entry), **({"layout": as_json(layout)} if layout else {})})
             continue
         name = args.name(row.name)
+        if args.F and not (args.l and stat.S_ISLNK(row.entry.st_mode)):
+            name += mark_of(row.entry.st_mode)
         if args.l and stat.S_ISLNK(row.entry.st_mode):
             name += f" -> {args.name(catalog.readlink(path))}"
+        if args.i:
+            print(row.entry.st_ino, end=" ")
+        if args.s:
+            print(size_on_disk(row.entry.st_blocks, args.h), end=" ")
         print(
             long_line(name, row.entry, names, args.h)
             if args.l
@@ -328,13 +375,15 @@ def _outside() -> "Outside":
         except KeyError:
             return None
 
-    def mtime_ns(path: str) -> int:
+    def facts(path: str) -> os.stat_result:
         try:
-            return os.stat(path).st_mtime_ns  # noqa: PTH116
+            return os.lstat(path)
         except OSError as error:
-            raise UsageError(f"-newer {path}: {error.strerror}") from error
+            raise UsageError(f"{path}: {error.strerror}; a file to compare with is needed") from error
 
     def date_ns(text: str) -> int:
+        if re.fullmatch(r"@\d+", text):
+            return int(text[1:]) * 10**9
         try:
             return int(datetime.datetime.fromisoformat(text).timestamp() * 10**9)
         except ValueError as error:
@@ -344,19 +393,22 @@ def _outside() -> "Outside":
         time.time_ns(),
         lambda n: number(pwd.getpwnam, n),
         lambda n: number(grp.getgrnam, n),
-        mtime_ns,
+        lambda path, letter: int(getattr(facts(path), f"st_{letter}time_ns")),
         date_ns,
+        int(time.mktime((*time.localtime()[:2], time.localtime()[2] + 1, 0, 0, 0, 0, 0, -1))) * 10**9,
+        lambda path: facts(path).st_ino,
     )
 
 
 def find_(args: argparse.Namespace) -> int:
+    from penstock.base.errors import UsageError
     from penstock.base.text import visible
     from penstock.catalog import find
 
     words = list(args.words)
-    if words[:1] == ["--json"]:
+    if "--json" in words:
         args.json = True
-        words = words[1:]
+        words.remove("--json")
     paths = []
     while words and not find.is_expression(words[0]):
         paths.append(words.pop(0))
@@ -395,8 +447,17 @@ def find_(args: argparse.Namespace) -> int:
         sys.stdout.flush()
         try:
             damaged += catalog.view.find(
-                start, os.fsencode(word), query.depth_min, query.depth_max, tests, sys.stdout.fileno(), act
+                start,
+                os.fsencode(word),
+                query.depth_min,
+                query.depth_max,
+                tests,
+                sys.stdout.fileno(),
+                act,
+                query.one_mount,
             )
+        except ValueError as error:  # of a -regex
+            raise UsageError(str(error)) from error
         except OSError as error:
             status = missing(catalog, error, word)
         if quitting:
@@ -410,7 +471,10 @@ def find_(args: argparse.Namespace) -> int:
 
 def du_(args: argparse.Namespace) -> int:
     from penstock import _native
+    from penstock.base.errors import UsageError
     from penstock.base.text import visible
+    from penstock.base.units import parse_size
+    from penstock.cli._catalog.shown import scaled
 
     catalog, status, total = opened(args), 0, 0
     end = "\0" if args.null else "\n"
@@ -419,6 +483,13 @@ def du_(args: argparse.Namespace) -> int:
     depth = 0 if args.summarize else 2**32 - 1 if args.max_depth is None else args.max_depth
     apparent = args.bytes or args.apparent_size
     damaged: list[tuple[bytes, int]] = []
+    unit = parse_size(args.block_size) if args.block_size else 1 << 20 if args.m else 0
+    if args.block_size and unit <= 0:
+        raise UsageError(f"-B {args.block_size}: a size of at least 1 is needed")
+    below = (args.threshold or "").startswith("-")
+    threshold = parse_size(args.threshold.removeprefix("-")) if args.threshold else None
+    if threshold is not None and below:
+        threshold = -threshold
 
     def amount(blocks: int, size: int, entries: int) -> int:
         return entries if args.inodes else size if apparent else blocks * 512
@@ -426,7 +497,10 @@ def du_(args: argparse.Namespace) -> int:
     def shown(value: int) -> str:
         if (args.human_readable or args.si) and not args.inodes:
             return human_size(value, 1000 if args.si else 1024)
-        return str(value if args.inodes or args.bytes else (value + 1023) // 1024)
+        return str(value) if args.inodes or (args.bytes and not unit) else scaled(value, unit or 1024)
+
+    def is_wanted(value: int) -> bool:
+        return threshold is None or (value <= -threshold if threshold < 0 else value >= threshold)
 
     for word in args.paths or [catalog.root]:
         start = start_of(catalog, word)
@@ -438,6 +512,8 @@ def du_(args: argparse.Namespace) -> int:
             continue
         damaged += bad
         for _, path, blocks, size, entries in rows:
+            if not is_wanted(amount(blocks, size, entries)):
+                continue
             rest = os.fsdecode(path[skip:]).lstrip("/")
             name = f"{word.rstrip('/')}/{rest}" if rest else word
             if args.json:

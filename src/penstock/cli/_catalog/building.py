@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli import _common
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Executor
+    from pathlib import Path
 
     from penstock.catalog.scanning import Limits, Outcome, Progress
 
@@ -37,7 +39,7 @@ def register(rows: Any) -> None:
         action="append",
         default=[],
         metavar="PATTERN",
-        help="leave out names, or paths if it has a slash",
+        help="leave out names, or paths relative to DIR if it has a slash: tmp, run*/old",
     )
     make.add_argument(
         "--no-default-excludes", action="store_true", help="also .snapshot, .snapshots, /.lustre"
@@ -69,6 +71,7 @@ def register(rows: Any) -> None:
     )
     _limits(make)
     make.set_defaults(act=build)
+    _with_kinds(make)
     again = rows.add_parser(
         "update", help="bring a catalog up to date", epilog="example: penstock catalog update data.cat"
     )
@@ -85,13 +88,19 @@ def register(rows: Any) -> None:
     )
     _limits(again)
     again.set_defaults(act=update)
+    _with_kinds(again)
     test = rows.add_parser(
         "check",
         help="is it still true? what is not, is mended",
         epilog="example: penstock catalog check data.cat --sample 1%",
     )
     test.add_argument("file", metavar="FILE")
-    test.add_argument("--sample", default="100%", metavar="SHARE", help="of the folders: 1%% (default: all)")
+    test.add_argument(
+        "--sample",
+        default="100%",
+        metavar="SHARE",
+        help="of the folders, in percent: 1%% or 0.1 (default: all)",
+    )
     test.add_argument(
         "--checksums", action="store_true", help="read the files, compare with the checksums kept"
     )
@@ -103,7 +112,12 @@ def register(rows: Any) -> None:
 
 def _limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-j", "--threads", type=int, default=0, metavar="N", help="exactly so many; default: as many as help"
+        "-j",
+        "--threads",
+        type=int,
+        default=None,
+        metavar="N",
+        help="exactly so many; default: as many as help",
     )
     parser.add_argument("--rate", metavar="RATE", help="not more calls than this: 5k/s")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
@@ -115,10 +129,10 @@ def _limits_of(args: argparse.Namespace) -> "Limits":
     from penstock.base.errors import UsageError
     from penstock.catalog.scanning import Limits
 
-    if not 0 <= args.threads <= 1024:
+    if args.threads is not None and not 1 <= args.threads <= 1024:
         raise UsageError(f"-j {args.threads}: between 1 and 1024")
     rate = units.parse_rate(args.rate) if args.rate else 0.0
-    return Limits(args.threads, rate)
+    return Limits(args.threads or 0, rate)
 
 
 class Meter:
@@ -217,7 +231,7 @@ def build(args: argparse.Namespace) -> int:
 
     from penstock.base import units
     from penstock.catalog import build as building
-    from penstock.catalog import store, sums
+    from penstock.catalog import store
     from penstock.catalog.scanning import EXCLUDES
 
     output = Path(args.output or f"{Path(args.tree).resolve().name or 'root'}.cat")
@@ -230,12 +244,38 @@ def build(args: argparse.Namespace) -> int:
         limits = _limits_of(args)._replace(checkpoint_s=units.parse_duration(args.checkpoint) / 1e9)
         built = building.build(args.tree, output, options, limits, said, args.fresh, executor, workers)
         meter.end()
-    summed = sums.add(output, args.checksums, quiet if args.quiet else meter) if args.checksums else None
+    figures: dict[str, Any] = {}
+    if args.checksums:
+        figures = summed(output, args.checksums, quiet if args.quiet else meter)
     manifest = built.manifest
-    figures = {"entries": sum(part.entries for part in manifest.parts), "resumed": built.resumed}
-    if summed is not None:
-        figures["checksums"] = summed
+    figures |= {"entries": sum(part.entries for part in manifest.parts), "resumed": built.resumed}
     return told(args, str(output), built.outcome, figures)
+
+
+def summed(folder: "Path", kind: str, say: "Callable[[Progress], None]") -> dict[str, Any]:
+    """Adds checksums; how many, and how long it took."""
+    from penstock.catalog import sums
+
+    begin = time.monotonic()
+    return {"checksums": sums.add(folder, kind, say), "checksum_seconds": round(time.monotonic() - begin, 6)}
+
+
+def valued(words: list[str]) -> list[str]:
+    """--checksums without =KIND is the usual kind: the word behind it is DIR or FILE."""
+    kinds = ("xxh3", "blake3")
+    return [
+        f"{word}=xxh3" if word == "--checksums" and after not in kinds else word
+        for word, after in zip(words, [*words[1:], ""], strict=True)
+    ]
+
+
+def _with_kinds(parser: argparse.ArgumentParser) -> None:
+    plain = parser.parse_known_args
+
+    def parse(args: Any = None, namespace: Any = None) -> Any:
+        return plain(args if args is None else valued(list(args)), namespace)
+
+    parser.parse_known_args = parse  # type: ignore[method-assign]
 
 
 def quiet(progress: Any) -> None:
@@ -245,7 +285,7 @@ def quiet(progress: Any) -> None:
 def update(args: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from penstock.catalog import marks, store, sums
+    from penstock.catalog import marks, store
     from penstock.catalog import update as updating
 
     meter = Meter()
@@ -259,7 +299,7 @@ def update(args: argparse.Namespace) -> int:
     meter.end()
     figures: dict[str, Any] = {}
     if args.checksums:
-        figures["checksums"] = sums.add(Path(args.file), args.checksums, said)
+        figures = summed(Path(args.file), args.checksums, said)
     return told(args, args.file, outcome, figures)
 
 
@@ -297,7 +337,12 @@ def told(args: argparse.Namespace, file: str, outcome: "Outcome", figures: dict[
         )
     rate = f", {show_count(outcome.entries / outcome.seconds)}/s" if outcome.seconds > 0 else ""
     whole = f"{figures['entries']} entries, " if "entries" in figures else ""
-    print(f"{file}: {whole}{outcome.entries} read in {outcome.seconds:.2f} s{rate}")
+    also = (
+        f", {figures['checksums']} checksums in {figures['checksum_seconds']:.2f} s"
+        if "checksums" in figures
+        else ""
+    )
+    print(f"{file}: {whole}{outcome.entries} read in {outcome.seconds:.2f} s{rate}{also}")
     if outcome.problems:
         _common.note(f"{len(outcome.problems)} could not be read; the catalog says so of them")
     return status

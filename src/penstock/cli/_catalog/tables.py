@@ -73,9 +73,12 @@ def sql_(args: argparse.Namespace) -> int:
 
 
 def export(args: argparse.Namespace) -> int:
+    from penstock.base.errors import UsageError
     from penstock.catalog import archive
     from penstock.cli._catalog.asking import opened, status_of
 
+    if "-" in (args.parquet, args.gufi):
+        raise UsageError("only --csv goes to standard output; name a file")
     catalog = opened(args)
     if args.parquet:
         return status_of(catalog, archive.write_parquet(catalog, Path(args.parquet)))
