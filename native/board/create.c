@@ -188,11 +188,12 @@ void *penstock_board_section(const struct penstock_board *board, uint32_t kind, 
 
 /* ---- plans ---- */
 
-/* The spot of the same file system; else one that nobody has. */
+/* The spot of the same file system; else one that nobody has; else one that waits for a plan under another name: a link
+   was named, and where it leads shows only now. */
 static struct penstock_place_head *spot_for(struct penstock_board *board, const struct penstock_place_head *plan,
                                             uint64_t bytes) {
   struct penstock_place_spot spots[PENSTOCK_PLACES_MAX];
-  const struct penstock_place_spot *found = NULL;
+  const struct penstock_place_spot *found = NULL, *waits = NULL;
   uint32_t count = penstock_place_spots(spots, board->control, board->control_bytes);
   for (uint32_t i = 0; i < count; i++) {
     const struct penstock_place_head *head = spots[i].head;
@@ -202,7 +203,10 @@ static struct penstock_place_head *spot_for(struct penstock_board *board, const 
       found = &spots[i];
     if (same)
       break;
+    if (known && head->driver == PENSTOCK_PLACE_NONE && head->why == PENSTOCK_PLACE_WHY_LATE)
+      waits = &spots[i];
   }
+  found = found ? found : waits;
   if (!found || found->bytes < bytes)
     return NULL;
   return (void *)((char *)board->control + ((const char *)found->head - (const char *)board->control));

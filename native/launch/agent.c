@@ -583,7 +583,9 @@ _Noreturn void penstock_agent_run(struct penstock_launch *l, struct penstock_wat
   if (began)
     write_begin(l, cwd, start_ns);
   int status = wait_for(l, w, child);
-  if (!began) { /* nothing ran, so there is nothing to tell */
+  if (!began) { /* nothing ran, so there is nothing to tell, and nothing will be written */
+    if (w->agent)
+      close_promises(l, w);
     penstock_board_put_away(w, false);
     end_as(status);
   }

@@ -253,6 +253,74 @@ def test_a_paused_mds_holds_nobody_up_and_show_says_how_often_and_why(site):
     assert "3 left to the file system: the plan was not ready when the program started" in shown
 
 
+LATE = """
+import subprocess, sys
+for number, _ in enumerate(sys.stdin):
+    name = f"{sys.argv[1]}/late{number}"
+    if sys.argv[2] == "link":
+        subprocess.run(["bash", "-c", 'echo x > "$0"', name], check=True)
+    else:
+        open(name, "w").write("x")
+    print("made", flush=True)
+"""
+
+
+@pytest.mark.parametrize("named", ["folder", "link", "both"])
+def test_a_late_plan_finds_its_board_whatever_of_the_mount_was_named(site, tmp_path, named):
+    """A folder in it; a link to one: where that leads, programs know that start when the plan is there."""
+    (site.top / "own").mkdir()
+    (tmp_path / "link").symlink_to(site.top / "own")
+    ways = {"folder": [site.top / "own"], "link": [tmp_path / "link"], "both": [site.top / "own", site.top]}
+    options = [word for way in ways[named] for word in ("--mount", way)]
+    words = [PENSTOCK, "run", "--place", *options, "--set", "place.wait=1ms", "--"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    until, held = time.monotonic() + 60, False
+    with subprocess.Popen(
+        [*words, PYTHON, "-c", LATE, site.top, named], env=site.env, text=True, **pipes
+    ) as running:
+        assert running.stdin and running.stdout
+        while not held and time.monotonic() < until:
+            running.stdin.write("\n")
+            running.stdin.flush()
+            assert running.stdout.readline() == "made\n"
+            rows = json.loads(site.penstock("place", "show", "--json").stdout)["runs"]
+            held = any(row["counts"].get("spare", 0) for row in rows if row["running"])
+        running.communicate(timeout=60)
+    assert held and running.returncode == 0
+    log = Path(site.env["PENSTOCK_STATE_DIR"]) / "penstock.log"
+    assert not log.exists() or "too late" not in log.read_text()
+
+
+def test_a_program_that_cannot_be_started_is_promised_nothing(site):
+    site.run(1)
+    for _ in range(2):
+        site.penstock(
+            "run", "--place", "--mount", site.top, "--", site.top / "app.py", site.top, 2, status=127
+        )
+        assert json.loads(site.penstock("place", "show", "--json").stdout)["promised_bytes"] == {}
+
+
+def test_files_made_through_links_are_counted_and_have_layouts(make_testbed, site, tmp_path):
+    """Out of the file system into another of its kind; into it from outside."""
+    other = make_testbed(osts=3)
+    (site.top / "out").symlink_to(other.path)
+    (tmp_path / "in").symlink_to(site.top)
+    text = f"echo one > {site.top}/out/f; echo two > {tmp_path}/in/g; echo three > {site.top}/h"
+    for options in (["--mount", site.top], ["--mount", site.top, "--mount", other.path]):
+        words = ["run", "--place", *options, "--", "bash", "-c", text]
+        assert site.penstock(*words).stderr == ""
+        counts = site.placed()
+        assert (counts["elsewhere"], counts["linked"], counts["spare"]) == (1, 1, 1)
+        assert "1 left to the file system: created by a name outside it" in site.penstock("report").stdout
+        for path, said in (
+            (other.path / "f", "one\n"),
+            (site.top / "g", "two\n"),
+            (site.top / "h", "three\n"),
+        ):
+            assert path.read_text() == said
+            path.unlink()
+
+
 def test_a_plan_file_is_for_ranks_that_a_launcher_starts(site, tmp_path):
     site.run(1)
     site.run(2)

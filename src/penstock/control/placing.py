@@ -218,12 +218,19 @@ def identity(mount: Mount) -> str:
 def expected_mounts(named: Sequence[str], types: Sequence[str]) -> list[str]:
     """Where plans may come for a program that starts without one: what was named, else where it stands, and what is
     detected by its type.  Asks nothing of a file system: it may not answer now."""
-    if named:
-        return [os.path.normpath(Path(path).absolute()) for path in named[:WAITING_MAX]]
     known = sorted(mounts(), key=lambda m: -len(m.point))
+    if named:
+        return list(dict.fromkeys(_expected_mount(path, known) for path in named))[:WAITING_MAX]
     here = _holding(str(Path.cwd()), known)
     found = [*([here] if here is not None else []), *(m for m in known if m.type in types)]
     return list(dict.fromkeys(m.point for m in found if may_have_targets(m)))[:WAITING_MAX]
+
+
+def _expected_mount(path: str, known: Sequence[Mount]) -> str:
+    """The mount by the name alone; of a link, which only the file system could follow, the name."""
+    whole = os.path.normpath(Path(path).absolute())
+    mount = _holding(whole, known)
+    return mount.point if mount is not None and may_have_targets(mount) else whole
 
 
 def _holding(path: str, known: Sequence[Mount]) -> Mount | None:
