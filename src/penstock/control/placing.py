@@ -509,6 +509,7 @@ class LedgerFile:
                     {int(t): float(b) for t, b in row["bytes"].items()},
                     float(row["until_s"]),
                     {int(t): float(b) for t, b in row.get("free", {}).items()},
+                    {int(t): float(b) for t, b in row.get("written", {}).items()},
                 )
                 for run, row in rows.items()
             }
@@ -523,7 +524,12 @@ class LedgerFile:
 
     def write(self, held: books.Ledger) -> None:
         rows = {
-            run: {"bytes": dict(p.bytes), "until_s": p.expires_s, "free": dict(p.free)}
+            run: {
+                "bytes": dict(p.bytes),
+                "until_s": p.expires_s,
+                "free": dict(p.free),
+                "written": dict(p.written),
+            }
             for run, p in held.runs.items()
         }
         write_whole(self.path, json.dumps({"schema_version": 1, "runs": rows}).encode())

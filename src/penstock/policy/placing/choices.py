@@ -17,6 +17,7 @@ from penstock.policy.placing.contract import (
     Requests,
     Target,
     available_bytes_per_s,
+    room_bytes,
     usable,
 )
 
@@ -27,7 +28,7 @@ def allocate(requests: Requests, targets: Sequence[Target], settings: Allocation
     draw = np.random.default_rng(settings.seed)
     rate = [available_bytes_per_s(t) for t in able]
     end_s = [max(t.promised_bytes, 0.0) / r for t, r in zip(able, rate, strict=True)]
-    room = [t.free_bytes / settings.reserve - max(t.promised_bytes, 0.0) for t in able]
+    room = [room_bytes(t, settings.reserve) for t in able]
     found: list[tuple[int, ...]] = []
     counts = np.minimum(requests.counts, max(len(able), 1))
     for count, stripe in zip(counts.tolist(), (requests.bytes / counts).tolist(), strict=True):

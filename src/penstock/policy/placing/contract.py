@@ -48,6 +48,7 @@ class Target:
     busy: float = 0.0  # the share of that others use now, 0..1
     sharers: int = 0  # jobs known to use it whose traffic is not in `busy`
     promised_bytes: float = 0.0  # planned for it by others and not yet in these figures
+    written_bytes: float = 0.0  # of what is promised: free_bytes shows it already
     usable: bool = True
     why_not: str = ""  # "full", "inactive", ...
     pools: frozenset[str] = frozenset()
@@ -106,6 +107,12 @@ class Allocator:
 def usable(targets: Sequence[Target], pool: str = "") -> list[Target]:
     """Those that may get new files, by id."""
     return sorted((t for t in targets if t.usable and (not pool or pool in t.pools)), key=lambda t: t.id)
+
+
+def room_bytes(target: Target, reserve: float) -> float:
+    """What may still be planned for it."""
+    unwritten = max(target.promised_bytes, 0.0) - max(target.written_bytes, 0.0)
+    return max(target.free_bytes, 0.0) / reserve - max(unwritten, 0.0)
 
 
 def available_bytes_per_s(target: Target) -> float:

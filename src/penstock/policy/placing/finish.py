@@ -24,6 +24,7 @@ from penstock.policy.placing.contract import (
     Requests,
     Target,
     available_bytes_per_s,
+    room_bytes,
     usable,
 )
 
@@ -39,9 +40,7 @@ class _Heaps:
         self.server = [names.index(t.server) for t in targets]
         self.rate = [available_bytes_per_s(t) for t in targets]
         self.end_s = [max(t.promised_bytes, 0.0) / r for t, r in zip(targets, self.rate, strict=True)]
-        self.room = [max(t.free_bytes, 0.0) / settings.reserve for t in targets]
-        for i, t in enumerate(targets):
-            self.room[i] -= max(t.promised_bytes, 0.0)
+        self.room = [room_bytes(t, settings.reserve) for t in targets]
         together = [0.0] * len(names)
         booked = [0.0] * len(names)
         for i, s in enumerate(self.server):

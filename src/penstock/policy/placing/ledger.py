@@ -9,7 +9,7 @@ A promise belongs to a run, and goes through these:
     event       while it stands                             while there is none
     promise     is replaced                                 stands until its expiry
     seen        shrinks by what the figures now show        nothing
-    look        shrinks by its part of what the targets'    nothing
+    look        part of it is written: of what the targets' nothing
                 free bytes fell since the last look
     close       goes                                        nothing
     expire      goes when its time is over                  nothing
@@ -17,7 +17,8 @@ A promise belongs to a run, and goes through these:
 Invariants:
 1. Outstanding bytes are finite and at least 0, whatever was promised or seen.
 2. What is promised is outstanding until it is seen, closed or expired: events of one run touch no other's promise.
-   A look sees no more of all runs on a target than it fell, below the least that it had free since they were promised.
+   What is written of it (`written`) takes no room twice, but the run goes on: it is outstanding until the run is over.
+   A look finds no more written on a target than it fell, below the least that it had free since it was promised.
 3. Without a keeper who was heard of lately nobody may rely on it (`kept`): planners take two random choices then.
 """
 
@@ -36,9 +37,8 @@ class Promise:
 
     bytes: Mapping[int, float]
     expires_s: float
-    free: Mapping[int, float] = field(
-        default_factory=dict
-    )  # of each target, at the least since it was promised
+    free: Mapping[int, float] = field(default_factory=dict)  # of the targets, the least since then
+    written: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,34 +77,40 @@ def seen(ledger: Ledger, run: str, amounts: Mapping[int, float]) -> Ledger:
     held = ledger.runs.get(run)
     if held is None:
         return ledger
-    left = _less(held, amounts)
-    runs = {**ledger.runs, run: left}
-    if not left.bytes:
+    gone = _clean(amounts)
+    left = _clean({t: b - gone.get(t, 0.0) for t, b in held.bytes.items()})
+    runs = {**ledger.runs, run: replace(held, bytes=left)}
+    if not left:
         del runs[run]
     return replace(ledger, runs=runs)
 
 
-def _less(held: Promise, amounts: Mapping[int, float]) -> Promise:
-    gone = _clean(amounts)
-    return replace(held, bytes=_clean({t: b - gone.get(t, 0.0) for t, b in held.bytes.items()}))
-
-
 def look(ledger: Ledger, free: Mapping[int, float]) -> Ledger:
-    """The targets have so many bytes free now: what each fell is what its runs wrote, in proportion to their promises.
-    Whose bytes they really were nobody knows; where more was freed than written, it is seen later or not at all."""
+    """The targets have so many bytes free now: what each fell is what its runs wrote, in proportion to what they had
+    yet to write.  Whose bytes they really were nobody knows; where as much was freed meanwhile, nothing is found."""
     now = {t: b for t, b in free.items() if math.isfinite(b)}
+    left = {
+        run: {t: b - held.written.get(t, 0.0) for t, b in held.bytes.items()}
+        for run, held in ledger.runs.items()
+    }
     total: dict[int, float] = {}
-    for held in ledger.runs.values():
-        for target, amount in held.bytes.items():
-            total[target] = total.get(target, 0.0) + amount
+    for amounts in left.values():
+        _add(total, amounts)
     runs = {}
     for run, held in ledger.runs.items():
-        wrote = {t: held.free[t] - now[t] for t in held.bytes if t in now and t in held.free}
-        left = _less(held, {t: fell * held.bytes[t] / total[t] for t, fell in wrote.items()})
-        if left.bytes:
-            least = {t: min(held.free.get(t, math.inf), now[t]) for t in left.bytes if t in now}
-            runs[run] = replace(left, free={**held.free, **least})
+        wrote = dict(held.written)
+        for target, rest in left[run].items():
+            fell = held.free.get(target, -math.inf) - now.get(target, math.inf)
+            if fell > 0 and rest > 0:
+                wrote[target] = held.bytes[target] - rest + min(rest, fell * (rest / total[target]))
+        least = {t: min(held.free.get(t, math.inf), now[t]) for t in held.bytes if t in now}
+        runs[run] = replace(held, free={**held.free, **least}, written=wrote)
     return replace(ledger, runs=runs)
+
+
+def _add(total: dict[int, float], amounts: Mapping[int, float]) -> None:
+    for target, amount in amounts.items():
+        total[target] = total.get(target, 0.0) + amount
 
 
 def close(ledger: Ledger, run: str) -> Ledger:
@@ -122,8 +128,16 @@ def outstanding(ledger: Ledger, now_s: float) -> dict[int, float]:
     total: dict[int, float] = {}
     for held in ledger.runs.values():
         if held.expires_s > now_s:
-            for target, amount in held.bytes.items():
-                total[target] = total.get(target, 0.0) + amount
+            _add(total, held.bytes)
+    return total
+
+
+def written(ledger: Ledger, now_s: float) -> dict[int, float]:
+    """Bytes by target that are outstanding, and of which a look found that they take room already."""
+    total: dict[int, float] = {}
+    for held in ledger.runs.values():
+        if held.expires_s > now_s:
+            _add(total, {t: min(b, held.bytes.get(t, 0.0)) for t, b in held.written.items()})
     return total
 
 

@@ -37,7 +37,7 @@ from penstock.policy.placing.contract import (
     available_bytes_per_s,
     usable,
 )
-from penstock.policy.placing.ledger import Ledger, kept, outstanding
+from penstock.policy.placing.ledger import Ledger, kept, outstanding, written
 
 EVEN_ROUNDS = 20  # with as many rounds over its targets a file's stripes are even enough as they are
 STOCK_DRAWS = 5
@@ -51,8 +51,14 @@ def with_ledger(situation: Situation, ledger: Ledger | None) -> Situation:
         return replace(situation, keeper=False)
     # Promised bytes stand for the runs that will write them: as sharers these would count twice.
     promised = outstanding(ledger, situation.now_s)
+    wrote = written(ledger, situation.now_s)
     targets = [
-        replace(t, promised_bytes=t.promised_bytes + promised.get(t.id, 0.0)) for t in situation.targets
+        replace(
+            t,
+            promised_bytes=t.promised_bytes + promised.get(t.id, 0.0),
+            written_bytes=t.written_bytes + wrote.get(t.id, 0.0),
+        )
+        for t in situation.targets
     ]
     return replace(situation, targets=targets, keeper=True)
 
