@@ -257,6 +257,8 @@ def test_stats_of_all_runs(writer: darshan_logs.Writer, tmp_path: Path) -> None:
     assert found["single_stripe"] == {"runs": 1, "bytes": 4 * 512 * MIB, "shared": 0}
     assert found["programs_with_several_layouts"] == 1
     assert "3 runs of 2 programs" in shown
+    assert "1 run of several processes moved" in shown
+    assert "1 program ran with several layouts" in shown
     assert penstock(tmp_path / "none", "runs", "stats").returncode == 4
 
 

@@ -63,6 +63,7 @@ def bring_in(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from penstock.base.errors import IncompleteError, NothingMatchedError
+    from penstock.base.text import plural
     from penstock.runs import darshan_import
     from penstock.runs.history import History, show_progress
 
@@ -96,13 +97,13 @@ def bring_in(args: argparse.Namespace) -> int:
         _common.print_json(document)
     else:
         print(
-            f"{found.imported} logs brought in, {found.known} were there already, {len(found.broken)} are broken"
+            f"{plural(found.imported, 'log')} brought in, {found.known} there already, {len(found.broken)} broken"
         )
         for log, why in found.broken[:20]:
             print(f"  {log}: {why}")
     if found.broken:
         raise IncompleteError(
-            f"{len(found.broken)} of {found.found} logs could not be read; the others are in the history"
+            f"{len(found.broken)} of {plural(found.found, 'log')} could not be read; the others are in the history"
         )
     return 0
 
@@ -151,11 +152,12 @@ def _from(end: int) -> int:
 
 def lines(found: Stats) -> list[str]:
     """The tables, and what could be gained."""
+    from penstock.base.text import plural
     from penstock.base.units import show_ratio, show_size
 
-    shown = [f"{found.runs:,} runs of {found.programs:,} programs"]
+    shown = [f"{plural(found.runs, 'run')} of {plural(found.programs, 'program')}"]
     if found.without_layout:
-        shown.append(f"{found.without_layout:,} runs without a known layout are in no table")
+        shown.append(f"in no table: {plural(found.without_layout, 'run')} without a known layout")
     whole = found.runs - found.without_layout
     if whole:
         ends = sorted(set(found.by_targets) | set(found.by_widest))
@@ -176,13 +178,13 @@ def lines(found: Stats) -> list[str]:
     if found.single:
         shared = f", {found.single_shared:,} of them to shared files" if found.single_shared else ""
         shown.append(
-            f"{found.single:,} runs of several processes moved {show_size(found.single_bytes)} "
+            f"{plural(found.single, 'run')} of several processes moved {show_size(found.single_bytes)} "
             f"through files of one stripe{shared}"
         )
     if found.gain is not None:
         shown.append(
-            f"{found.tuned} programs ran with several layouts: the middle one's best was {found.gain:.2f} times "
-            "its usual one"
+            f"{plural(found.tuned, 'program')} ran with several layouts: the middle one's best was "
+            f"{found.gain:.2f} times its usual one"
         )
     else:
         shown.append("no program has run with two layouts yet: what could be gained is not known")

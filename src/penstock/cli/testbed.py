@@ -152,6 +152,8 @@ stop it      penstock testbed down{option}        (its data stays in {state.fold
 
 def show(state: "Status", as_json: bool) -> None:
     """Print a testbed's status."""
+    from penstock.base.text import plural
+
     shape = state.shape
     if as_json:
         _common.print_json(
@@ -175,7 +177,9 @@ def show(state: "Status", as_json: bool) -> None:
     if not state.running:
         print(f"{shape.fsname}: not running; {size}; data in {state.folder}")
         return
-    print(f"{shape.fsname}: {size}; {state.inodes} inodes; caching {state.caching}; process {state.pid}")
+    print(
+        f"{shape.fsname}: {size}; {plural(state.inodes, 'inode')}; caching {state.caching}; process {state.pid}"
+    )
     for client in state.clients:
         print(f"client {client.number}  {client.path}")
     for line in state.trouble:
