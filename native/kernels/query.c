@@ -238,16 +238,76 @@ static bool printed(struct penstock_query *q, const struct penstock_visit *it, s
   return true;
 }
 
-enum penstock_walk penstock_query_visit(struct penstock_query *q, const struct penstock_visit *it) {
+/* A folder that waits until what is in it was visited. */
+struct penstock_held {
+  struct penstock_visit it;
+  struct penstock_entry entry;
+  struct penstock_folder folder;
+  char *path;
+};
+
+static bool evaluate(struct penstock_query *q, const struct penstock_visit *it) {
   struct asked a;
+  if (it->depth < q->depth_min)
+    return true;
+  if (!printed(q, it, &a)) {
+    q->full = true;
+    return false;
+  }
+  holds(&a, q->count - 1);
+  return true;
+}
+
+static bool hold(struct penstock_query *q, const struct penstock_visit *it) {
+  if (q->held_count == q->held_room) {
+    struct penstock_held *more = realloc(q->held, (q->held_room * 2 + 16) * sizeof *more);
+    if (!more)
+      return false;
+    q->held = more;
+    q->held_room = q->held_room * 2 + 16;
+  }
+  struct penstock_held *h = &q->held[q->held_count];
+  *h = (struct penstock_held){*it, *it->entry, *it->folder, malloc(it->path_size + 1)};
+  if (!h->path)
+    return false;
+  memcpy(h->path, it->path, it->path_size);
+  h->path[it->path_size] = 0;
+  q->held_count++;
+  return true;
+}
+
+/* The folders held at this depth and below it have had their contents. */
+static void let_go(struct penstock_query *q, unsigned depth) {
+  while (q->held_count > 0 && q->held[q->held_count - 1].it.depth >= depth) {
+    struct penstock_held *h = &q->held[--q->held_count];
+    h->it.path = h->path;
+    h->it.entry = &h->entry;
+    h->it.folder = &h->folder;
+    if (!q->quit && !q->full)
+      evaluate(q, &h->it);
+    free(h->path);
+  }
+}
+
+int penstock_query_end(struct penstock_query *q) {
+  let_go(q, 0);
+  free(q->held);
+  free(q->path);
+  return q->full ? -ENOMEM : 0;
+}
+
+enum penstock_walk penstock_query_visit(struct penstock_query *q, const struct penstock_visit *it) {
   bool other = it->folder && it->folder->flags & PENSTOCK_OTHER_MOUNT;
   if (it->depth == 0)
     q->other_mount = other;
-  q->pruned = q->one_mount && it->folder && other != q->other_mount;
-  if (it->depth < q->depth_min)
-    return q->pruned ? PENSTOCK_WALK_PAST : PENSTOCK_WALK_ON;
-  if (!printed(q, it, &a))
+  bool barred = q->one_mount && it->folder && other != q->other_mount;
+  let_go(q, it->depth);
+  q->pruned = false; /* where contents come first it prunes nothing */
+  if (q->contents_first && it->folder && !barred && !q->quit)
+    q->full = q->full || !hold(q, it);
+  else if (!q->quit)
+    evaluate(q, it);
+  if (q->quit || q->full)
     return PENSTOCK_WALK_STOP;
-  holds(&a, q->count - 1);
-  return q->quit ? PENSTOCK_WALK_STOP : q->pruned ? PENSTOCK_WALK_PAST : PENSTOCK_WALK_ON;
+  return barred || q->pruned ? PENSTOCK_WALK_PAST : PENSTOCK_WALK_ON;
 }

@@ -62,14 +62,20 @@ struct penstock_query {
   void (*print)(void *state, const char *path, size_t size, char end);
   bool (*call)(void *state, uint32_t which, const struct penstock_visit *it, const char *path, size_t size);
   void *state;
+  bool contents_first; /* a folder comes after what is in it: see penstock_query_end */
+  struct penstock_held *held; /* folders whose time has not come yet, outermost first */
+  size_t held_count, held_room;
   char *path; /* room for a printed path */
   size_t path_room;
   /* set by evaluating */
-  bool pruned, quit;
+  bool pruned, quit, full;
 };
 
 /* 0, or -EINVAL: a test refers to itself or a later one. */
 int penstock_query_check(const struct penstock_query *q);
+
+/* Evaluates for the folders that are held yet, and frees what was used.  -ENOMEM: something was left out. */
+int penstock_query_end(struct penstock_query *q);
 
 /* Evaluates for one entry; what the walk does next. */
 enum penstock_walk penstock_query_visit(struct penstock_query *q, const struct penstock_visit *it);

@@ -280,7 +280,7 @@ static PyMethodDef view_methods[] = {
   {"folder", view_folder, METH_O, "folder(path): (flags, learnt_ns)."},
   {"list", view_list, METH_O, "list(path): (name, Entry, folder's flags, its learnt_ns) of each name, in order."},
   {"find", penstock_module_view_find, METH_VARARGS,
-   "find(start, prefix, depth_min, depth_max, tests, fd, call, one_mount): evaluates tests; gives (path, errno) of what could not be read."},
+   "find(start, prefix, depth_min, depth_max, tests, fd, call, one_mount, contents_first): evaluates tests; gives (path, errno) of what could not be read."},
   {"du", penstock_module_view_du, METH_VARARGS, 
    "du(start, depth_max, all, count_links, seen=None): ([(depth, path, blocks, bytes, entries)], damaged); seen: of several starts."},
   {"columns", penstock_module_view_columns, METH_VARARGS, "columns(start, chunk, call): all entries as columns, so many rows a call."},

@@ -36,6 +36,7 @@ struct summing {
   size_t path_room;
   struct seen *seen;
   unsigned depth_max;
+  bool one_mount, other_mount; /* leave out other file systems; the start is on another than the catalog's root */
   bool all, count_links, every; /* every: names that cannot come twice in one walk are looked for too */
   bool failed;
 };
@@ -137,7 +138,11 @@ static enum penstock_walk sum_one(void *state, const struct penstock_visit *it) 
     PyErr_NoMemory();
     return PENSTOCK_WALK_STOP;
   }
-  bool folder = it->folder != NULL;
+  bool folder = it->folder != NULL, other = folder && it->folder->flags & PENSTOCK_OTHER_MOUNT;
+  if (it->depth == 0)
+    s->other_mount = other;
+  if (s->one_mount && folder && other != s->other_mount)
+    return PENSTOCK_WALK_PAST;
   struct sum own = {.depth = it->depth, .path_size = it->path_size, .blocks = e->blocks, .bytes = e->size, .entries = 1};
   if ((s->every || (!folder && e->nlink > 1)) && !s->count_links && !is_new_inode(s, e))
     return PENSTOCK_WALK_PAST;
@@ -160,21 +165,22 @@ static void sum_bad(void *state, int err, const char *path, size_t size) {
   Py_XDECREF(row);
 }
 
-/* du(start, depth_max, all, count_links, seen): (rows (depth, path, blocks, bytes, entries), damaged). */
+/* du(start, depth_max, all, count_links, seen, one_mount): (rows (depth, path, blocks, bytes, entries), damaged). */
 PyObject *penstock_module_view_du(PyObject *self, PyObject *args) {
   PyObject *start, *keep, *seen = Py_None;
   char *room;
-  int all, count_links;
+  int all, count_links, one_mount = 0;
   Py_ssize_t size;
   const View *view = (View *)self;
   struct seen own = {0};
   struct summing s = {.seen = &own};
-  if (!PyArg_ParseTuple(args, "OIpp|O", &start, &s.depth_max, &all, &count_links, &seen))
+  if (!PyArg_ParseTuple(args, "OIpp|Op", &start, &s.depth_max, &all, &count_links, &seen, &one_mount))
     return NULL;
   s.every = seen != Py_None;
   if (s.every && !(s.seen = PyCapsule_GetPointer(seen, SEEN)))
     return NULL;
   s.all = all;
+  s.one_mount = one_mount;
   s.count_links = count_links;
   const char *p = penstock_module_inside(view, start, &size, &keep, &room);
   s.list = PyList_New(0);

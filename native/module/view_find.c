@@ -135,24 +135,25 @@ static struct penstock_test *read_tests(PyObject *list, size_t *count) {
   return test;
 }
 
-/* find(start, prefix, depth_min, depth_max, tests, fd, call, one_mount): folders that could not be read, as (path, errno). */
+/* find(start, prefix, depth_min, depth_max, tests, fd, call, one_mount, contents_first): folders that could not be read, as (path, errno). */
 PyObject *penstock_module_view_find(PyObject *self, PyObject *args) {
   PyObject *start, *tests, *keep = NULL;
   struct finding *f = PyMem_Calloc(1, sizeof *f);
   char *room = NULL;
   Py_ssize_t prefix_size, size;
   unsigned depth_max;
-  int one_mount = 0;
+  int one_mount = 0, contents_first = 0;
   if (!f)
     return PyErr_NoMemory();
   f->view = (View *)self;
   f->q = (struct penstock_query){.view = &f->view->v, .print = find_print, .call = find_call, .state = f};
-  if (!PyArg_ParseTuple(args, "Oy#IIO!iO|p", &start, &f->q.prefix, &prefix_size, &f->q.depth_min, &depth_max, &PyList_Type, &tests, &f->fd, &f->call, &one_mount)) {
+  if (!PyArg_ParseTuple(args, "Oy#IIO!iO|pp", &start, &f->q.prefix, &prefix_size, &f->q.depth_min, &depth_max, &PyList_Type, &tests, &f->fd, &f->call, &one_mount, &contents_first)) {
     PyMem_Free(f);
     return NULL;
   }
   f->q.prefix_size = (size_t)prefix_size;
   f->q.one_mount = one_mount;
+  f->q.contents_first = contents_first;
   struct penstock_test *test = read_tests(tests, &f->q.count);
   f->q.test = test;
   f->damaged = PyList_New(0);
@@ -162,11 +163,13 @@ PyObject *penstock_module_view_find(PyObject *self, PyObject *args) {
     f->q.skip = (size_t)size;
     f->thread = PyEval_SaveThread();
     err = penstock_view_walk(&f->view->v, p, (size_t)size, depth_max, find_visit, find_bad, f);
+    f->q.quit |= f->err || f->failed || err < 0;
+    int end = penstock_query_end(&f->q);
+    err = err < 0 ? err : end;
     find_flush(f);
     PyEval_RestoreThread(f->thread);
   }
   penstock_module_done_with(keep, room);
-  free(f->q.path);
   free_tests(test, f->q.count);
   PyObject *ret = f->damaged;
   if (!p || err < 0 || f->err || f->failed) {

@@ -255,7 +255,8 @@ def test_other_mounts_are_left_out(fast: Path) -> None:
         {PENSTOCK} catalog build {tree} -o {fast}/m.cat -q >{fast}/built
         find . -xdev | sort; find here/other -xdev | sort; echo; export LC_ALL=C
         {PENSTOCK} catalog find {fast}/m.cat . -xdev | sort
-        {PENSTOCK} catalog find {fast}/m.cat here/other -xdev | sort"""
+        {PENSTOCK} catalog find {fast}/m.cat here/other -xdev | sort
+        du -ax . | sort >{fast}/du; {PENSTOCK} catalog du {fast}/m.cat -ax . | sort | diff {fast}/du -"""
     real, said = raw("unshare", "-m", "bash", "-c", whole).decode().split("\n\n")
     assert said.split() == real.split()
     assert "./here/other" in said.split()
@@ -316,3 +317,26 @@ def test_words_of_build_and_export(fast: Path) -> None:
     assert "between 1 and 1024" in penstock("build", tree, "-o", fast / "q.cat", "-j", "0", status=2).stderr
     assert "name a file" in penstock("export", fast / "q.cat", "--parquet", "-", status=2).stderr
     assert "percent" in penstock("check", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-depth"],
+        ["-depth", "-type", "d", "-maxdepth", "2"],
+        ["-depth", "-mindepth", "1", "-name", "b", "-prune", "-o", "-print"],
+        ["-depth", "-empty"],
+        ["-depth", "-prune", "-type", "d"],
+        ["-depth", "-printf", "%p %d %s\\n"],
+    ],
+    ids=" ".join,
+)
+def test_folders_after_what_is_in_them(tree: Path, catalog: Path, words: list[str]) -> None:
+    said = ours("find", catalog, ".", *words, cwd=tree).split(b"\n")[:-1]
+    assert sorted(said) == sorted(raw("find", ".", *words, cwd=tree).split(b"\n")[:-1])
+    for i, line in enumerate(said):
+        assert not any(later.startswith(line + b"/") for later in said[i:])
+
+
+def test_a_catalogs_order_ends_at_quit_with_depth_too(tree: Path, catalog: Path) -> None:
+    assert ours("find", catalog, "a b", "-depth", "-print", "-quit", cwd=tree) == b"a b/file0\n"

@@ -110,6 +110,7 @@ class Query(NamedTuple):
     depth_min: int
     depth_max: int
     one_mount: bool = False
+    contents_first: bool = False
 
 
 _FORBIDDEN = {"-delete", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fprintf", "-fls", "-fprint0"}
@@ -182,7 +183,7 @@ class _Parser:
         self.actions: list[Action] = []
         self.acts = False
         self.depth_min, self.depth_max = 0, ALL_DEPTHS
-        self.one_mount = False
+        self.one_mount = self.contents_first = False
         self.now_ns = outside.now_ns
         self.extended = 0
 
@@ -262,6 +263,9 @@ class _Parser:
             return self.action(Action("ls"))
         if word == "-xdev":
             self.one_mount = True
+            return self.add(Kind.TRUE)
+        if word == "-depth":
+            self.contents_first = True
             return self.add(Kind.TRUE)
         if word == "-daystart":
             self.now_ns = self.outside.tomorrow_ns
@@ -432,7 +436,14 @@ def parse(words: list[str], outside: Outside) -> Query:
         root = parser.add(Kind.TRUE)
     if not parser.acts:
         parser.add(Kind.AND, root, parser.add(Kind.PRINT, 10))
-    return Query(parser.tests, parser.actions, parser.depth_min, parser.depth_max, parser.one_mount)
+    return Query(
+        parser.tests,
+        parser.actions,
+        parser.depth_min,
+        parser.depth_max,
+        parser.one_mount,
+        parser.contents_first,
+    )
 
 
 # -printf

@@ -51,7 +51,7 @@ def register(rows: Any) -> None:
         "find", help="find's tests, and lfs find's",
         usage="penstock catalog find [--json] FILE [PATH...] [EXPRESSION]",
         epilog="tests: -name -iname -path -ipath -lname -type -size -blocks -mtime -mmin -ctime -atime "
-        "-newer -newerXY -daystart -samefile -regex -iregex -regextype -xdev "
+        "-newer -newerXY -daystart -samefile -regex -iregex -regextype -xdev -depth "
         "-uid -gid -user -group -inum -links -perm -empty -stripe-count -stripe-size -ost -pool -component-count; "
         "-maxdepth -mindepth; ! -a -o ( ) ,; actions: -print -print0 -printf -ls -prune -quit; "
         "example: penstock catalog find data.cat -type f -size +1G -printf '%s %p\\n'",
@@ -76,6 +76,7 @@ def register(rows: Any) -> None:
     du.add_argument("--apparent-size", action="store_true", help="sizes, not space used")
     du.add_argument("-h", "--human-readable", action="store_true", help="sizes for people")
     du.add_argument("-k", action="store_true", help="in KiB (as without)")
+    du.add_argument("-x", action="store_true", help="not what lies on other file systems")
     du.add_argument("-m", action="store_true", help="in MiB")
     du.add_argument("-B", "--block-size", metavar="SIZE", help="in units of this size")
     du.add_argument(
@@ -455,6 +456,7 @@ def find_(args: argparse.Namespace) -> int:
                 sys.stdout.fileno(),
                 act,
                 query.one_mount,
+                query.contents_first,
             )
         except ValueError as error:  # of a -regex
             raise UsageError(str(error)) from error
@@ -505,7 +507,7 @@ def du_(args: argparse.Namespace) -> int:
     for word in args.paths or [catalog.root]:
         start = start_of(catalog, word)
         try:
-            rows, bad = catalog.view.du(start, depth, args.all, args.count_links, seen)
+            rows, bad = catalog.view.du(start, depth, args.all, args.count_links, seen, args.x)
             skip = len(inside(catalog, start))
         except OSError as error:
             status = missing(catalog, error, word)
