@@ -101,6 +101,15 @@ def test_layouts_on_degraded_targets_do_not_teach(
     assert [s.teaches for s in known.samples] == [True, False]
 
 
+def test_a_past_run_is_told_of_as_past(run_penstock: Any, history: Path) -> None:
+    ids = runs(history, "app", [(1, 20.0), (4, 6.0)])
+
+    said = run_penstock("tune", "explain", ids[1].hex(), "--targets", "16").stdout
+
+    assert "by gauss it would have been " in said and "next run" not in said
+    assert "1 sample stood before it" in said
+
+
 def test_failed_runs_do_not_teach(run_penstock: Any, history: Path) -> None:
     """N03."""
     runs(history, "app", [(1, 20.0), (4, 0.001)], status=1)
@@ -131,7 +140,10 @@ def test_forget_hides_runs_from_tuning_only(run_penstock: Any, history: Path) ->
     run_penstock("tune", "forget", "app")
 
     found = json.loads(run_penstock("tune", "show", "app", "--json").stdout)
-    assert found["samples"] == []
+    assert found["samples"] == [] and found["request_bytes"] is None
+    said = run_penstock("tune", "show", "app").stdout
+    assert "app: nothing is known of how it writes: no run has written since it was forgotten" in said
+    assert "requests of" not in said
     assert len(json.loads(run_penstock("runs", "--json").stdout)["runs"]) == 2
 
 

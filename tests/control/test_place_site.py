@@ -146,8 +146,11 @@ def test_two_jobs_on_two_hosts_share_one_ledger(placed: Placed) -> None:
     )  # six targets each, of twelve
     assert one["file_system"] == other["file_system"] and one["figures_age_s"] < 60
     assert [row["plan_ns"] for row in shown["site_plans"]] == [other["plan_ns"]]
-    assert any(row["running"] and row["counts"]["plan_ns"] == other["plan_ns"] for row in shown["runs"])
+    (going,) = [row for row in shown["runs"] if row["running"]]  # not the first two, which are over
+    assert going["counts"]["plan_ns"] == other["plan_ns"]
     until(lambda: not placed.plans("n1") and not placed.plans("n2"), "both are over")
+    ended = [row["run"] for row in placed.show("n2")["runs"]]
+    assert going["run"] in ended and len(ended) == len(set(ended)) == 4  # by its own id, not its job's
     counts = placed.counted()
     assert (counts["expected"], counts["placed"]) == (7, 7)  # the last by its pattern alone
 

@@ -92,6 +92,17 @@ def test_auto_also_chooses_targets_and_a_pin_holds(site):
     assert json.loads(site.penstock("report", "--json").stdout)["placed"]["as_planned"] == 4
 
 
+def test_a_pin_wider_than_the_file_system_says_so(site):
+    site.tune(1)
+    site.penstock("tune", "pin", "app.py", "-c", "40", "-S", "2M")
+    site.tune(2)
+    assert site.shapes(2) == [(12, 2 * MIB)] * 4
+    why = "pinned; 40 stripes asked for, 12 usable targets"
+    assert site.given()["layouts"] == [[12, 2 * MIB, why]]
+    said = site.penstock("place", "plan", "--job", "app.py", "--mount", site.top).stdout
+    assert f"tune would choose 12 x 2 MiB: {why}" in said
+
+
 def test_the_policy_fixed_has_a_setting(site):
     fixed = ("--set", "tune.policy=fixed", "--set", "tune.fixed_count=2", "--set", "tune.fixed_size=4MiB")
     site.tune(1, *fixed)

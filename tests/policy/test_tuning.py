@@ -74,6 +74,14 @@ def test_any_history_gives_a_layout_of_the_grid(name: str, given_samples: list[S
     assert math.isfinite(decision.ratio) and decision.why
 
 
+@given(samples)
+def test_nothing_is_recommended_that_would_not_be_tried(own: list[Sample]) -> None:
+    found = decided("gauss", Observation(GRID, SHARED, own))
+    low = {layout: cautious for layout, _, cautious in found.table}
+
+    assert found.recommended == GRID.default or low.get(found.recommended, 1.0) >= PLAIN.safety * (1 - 1e-9)
+
+
 @pytest.mark.parametrize("name", holding(Law.STEADY))
 @settings(max_examples=30)
 @given(given_samples=samples)

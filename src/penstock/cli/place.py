@@ -140,7 +140,10 @@ def _show(args: argparse.Namespace) -> int:
     rows = [] if args.which else placing.running(settings)
     history = History(settings, _common.note)
     summaries = [history.find(args.which)] if args.which else history.summaries[:LAST]
+    listed = {row.run for row in rows}
     for summary in summaries:
+        if summary.id in listed:
+            continue
         counts = history.load(summary).placed
         if counts or args.which:
             rows.append(placing.Shown(summary.id, summary.program, False, counts))

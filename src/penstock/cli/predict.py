@@ -112,6 +112,7 @@ def _text(name: bytes) -> str:
 
 def _show_check(args: argparse.Namespace, document: dict[str, Any], checked: dict[str, Any] | None) -> int:
     from penstock.base.errors import NothingMatchedError
+    from penstock.base.text import plural
     from penstock.base.units import show_ratio, show_size
 
     if checked is None:
@@ -121,10 +122,12 @@ def _show_check(args: argparse.Namespace, document: dict[str, Any], checked: dic
     if args.json:
         _common.print_json({**document, "check": checked})
         return 0
+    count = len(checked["files"])
     print(
         f"the last run, predicted from those before it: {show_ratio(1 - checked['error_ratio'], 1)} right in size"
     )
-    print(f"{show_ratio(checked['expected_ratio'], 1)} of {len(checked['files'])} names were expected")
+    were = "was" if count == 1 else "were"
+    print(f"{show_ratio(checked['expected_ratio'], 1)} of {plural(count, 'name')} {were} expected")
     if checked["learn"]:
         print("more than half were not: what was learned before is dropped")
     for row in sorted(checked["files"], key=lambda r: -abs(r["bytes"] - r["predicted_bytes"]))[:8]:
@@ -187,6 +190,7 @@ def _as_json(p: Predicted, forecast: Forecast) -> dict[str, Any]:
 def _show(
     args: argparse.Namespace, document: dict[str, Any], forecast: Forecast, found: list[Predicted]
 ) -> int:
+    from penstock.base.text import plural
     from penstock.base.units import show_ratio
 
     if args.json:
@@ -195,7 +199,7 @@ def _show(
     for line in table(forecast, found, args.all):
         print(line)
     total = sum(p.files for p in found)
-    print(f"{total} files from {forecast.runs} run{'s' * (forecast.runs != 1)}", end="")
+    print(f"{plural(total, 'file')} from {plural(forecast.runs, 'run')}", end="")
     wrong = document["last_error_ratio"]
     print("" if wrong is None else f"; the last prediction was wrong by {show_ratio(wrong, 1)} in size, and expected "
           f"{show_ratio(document['last_expected_ratio'], 1)} of the names")  # fmt: skip

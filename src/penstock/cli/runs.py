@@ -87,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(history: "History", args: argparse.Namespace) -> int:
+    from penstock.base.text import plural
     from penstock.runs import query
     from penstock.runs.history import NOTHING
 
@@ -110,7 +111,7 @@ def _list(history: "History", args: argparse.Namespace) -> int:
     if not history.summaries:
         _common.note(NOTHING)
     elif not found:
-        _common.note(f"none of {len(history.summaries):,} runs is like that")
+        _common.note(f"none of {plural(len(history.summaries), 'run')} is like that")
     elif len(found) > len(shown):
         _common.note(f"{len(found) - len(shown):,} more; --limit {len(found)} lists them")
     return 0
@@ -149,6 +150,7 @@ def _forget(history: "History", args: argparse.Namespace) -> int:
 
 def _collect(args: argparse.Namespace) -> int:
     from penstock.base.errors import IncompleteError
+    from penstock.base.text import plural
     from penstock.control import unrecorded
     from penstock.runs import collect
 
@@ -170,7 +172,8 @@ def _collect(args: argparse.Namespace) -> int:
     failed = [board for board in found if board.error]
     if failed:
         raise IncompleteError(
-            f"{len(failed)} of {len(found)} boards could not be brought in ({failed[0].path}: {failed[0].error}); "
+            f"{len(failed)} of {plural(len(found), 'board')} could not be brought in "
+            f"({failed[0].path}: {failed[0].error}); "
             "mend that and call it again"
         )
     return 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What would be, on a model: my targets and my jobs under each way of placing or tuning.
 
-penstock simulate place site.toml
-penstock simulate tune jobs.toml --json
+penstock simulate place whatif.toml
+penstock simulate tune whatif.toml --json
 
 Nothing is measured here: figures compare ways with each other, they promise nothing about a file system.
 """

@@ -77,6 +77,7 @@ def _say(held: Settings, args: argparse.Namespace) -> int:
     import time
 
     from penstock.base.errors import UsageError
+    from penstock.base.text import plural
     from penstock.base.units import exact_size, parse_size
     from penstock.control import tuner
 
@@ -104,7 +105,7 @@ def _say(held: Settings, args: argparse.Namespace) -> int:
                 f"-c {args.stripe_count} -S {args.stripe_size}: counts are 1 to 2000, sizes multiples of 64k below 4G"
             )
         own.pin = (args.stripe_count, size)
-        print(f"{args.name}: {args.stripe_count} stripes of {exact_size(size)}, always")
+        print(f"{args.name}: {plural(args.stripe_count, 'stripe')} of {exact_size(size)}, always")
     tuner.say(path, said)
     return 0
 
@@ -180,6 +181,7 @@ def _samples_json(samples: tuple[Sample, ...] | list[Sample]) -> list[dict[str, 
 
 
 def _show(history: History, held: Settings, args: argparse.Namespace) -> int:
+    from penstock.base.text import plural
     from penstock.base.units import show_size
 
     choice, known = _choice(history, held, args, args.name)
@@ -192,27 +194,39 @@ def _show(history: History, held: Settings, args: argparse.Namespace) -> int:
                 "mode": choice.mode,
                 "pinned": choice.pinned,
                 "policy": held["tune.policy"],
-                "processes": c.processes,
-                "shared": c.shared,
-                "bytes": c.bytes,
-                "request_bytes": c.request_bytes,
+                "processes": c.processes if known.described else None,
+                "shared": c.shared if known.described else None,
+                "bytes": c.bytes if known.described else None,
+                "request_bytes": c.request_bytes if known.described else None,
                 "targets": choice.seen.grid.targets,
                 "samples": _samples_json(known.samples),
                 "next": _decision_json(choice.decision),
             }
         )
         return 0
-    kind = "a shared file" if c.shared else "a file each"
-    print(
-        f"{known.program}: {c.processes} writers, {kind}, {show_size(c.bytes)} "
-        f"in requests of {show_size(c.request_bytes)}"
-    )
+    if known.described:
+        kind = "a shared file" if c.shared else "a file each"
+        print(
+            f"{known.program}: {plural(c.processes, 'writer')}, {kind}, {show_size(c.bytes)} "
+            f"in requests of {show_size(c.request_bytes)}"
+        )
+    else:
+        print(f"{known.program}: nothing is known of how it writes: {_why_nothing(history, held, known)}")
     for line in sample_table(known.samples):
         print(line)
     for line in decision_lines(choice.decision):
         print(line)
     print(f"mode {choice.mode}" + (": choices are only recorded" if choice.mode == "observe" else ""))
     return 0
+
+
+def _why_nothing(history: History, held: Settings, known: Known) -> str:
+    from penstock.control import tuner
+
+    said = tuner.words(tuner.path_of(held.state_dir), lambda _: None).programs.get(known.program)
+    if said is not None and said.since_ns and not known.summaries:
+        return "no run has written since it was forgotten"
+    return "no run that ended well has written"
 
 
 def sample_table(samples: tuple[Sample, ...] | list[Sample]) -> list[str]:
@@ -263,10 +277,12 @@ def _explain(history: History, held: Settings, args: argparse.Namespace) -> int:
             }
         )
         return 0
-    print(f"run {summary.id[:8]} of {known.program}: {len(before)} samples stood before it")
+    print(
+        f"run {summary.id[:8]} of {known.program}: {len(before)} sample{'s' * (len(before) != 1)} stood before it"
+    )
     for line in sample_table(before):
         print(line)
-    print(*decision_lines(decision)[:1], sep="\n")
+    print(f"by {held['tune.policy']} it would have been {_layout(decision.layout)}: {decision.why}")
     for line in given_lines(given):
         print(line)
     print("it had " + (", ".join(_layout(s.layout) for s in own) or "no layout that is known"))

@@ -485,8 +485,9 @@ class Agent:
         if what == "put":
             return self._put(peer.uid, asked)
         if what == "plans":
-            boards_here = [str(one.path) for one in self._boards_of(peer.uid)]
-            return {"json": json.dumps({"plans": self.plans.of_user(peer.uid), "boards": boards_here})}
+            mine = [here.board for here in self.jobs.values() if here.board.about.uid == peer.uid]
+            going = {str(one.path): one.about.unrecorded for one in mine if one.about.unrecorded}
+            return {"json": json.dumps({"plans": self.plans.of_user(peer.uid), "boards": going})}
         raise UsageError(f"the agent knows no question {what!r}")
 
     def _boards_of(self, uid: int) -> list[boards.Board]:

@@ -947,7 +947,9 @@ class Shown(NamedTuple):
 def running(settings: Settings) -> list[Shown]:
     """The boards of this user on this node that hold a plan."""
     found = []
-    for path in [*collect.boards(settings), *(Path(name) for name in of_site(settings)["boards"])]:
+    own = {path: path.name[:32] for path in collect.boards(settings)}
+    site = {Path(name): runs[-1] for name, runs in of_site(settings)["boards"].items()}  # one a job
+    for path, run in (own | site).items():
         with contextlib.suppress(PenstockError, OSError):
             head = board.control(path)
             spots = place_section.heads(
@@ -958,7 +960,7 @@ def running(settings: Settings) -> list[Shown]:
                 made_ns = max((spot.made_ns for spot in spots if spot.driver), default=0)
                 why = max((1 + spot.why for spot in spots if not spot.driver), default=0)
                 more = {**({"plan_ns": made_ns} if made_ns else {}), **({"why_none": why} if why else {})}
-                found.append(Shown(path.name[:32], "", True, {**more, **counts}))
+                found.append(Shown(run, "", True, {**more, **counts}))
     return found
 
 
@@ -969,4 +971,4 @@ def of_site(settings: Settings) -> dict[str, Any]:
         if socket:
             found: dict[str, Any] = json.loads(local.ask(socket, op="plans")["json"])
             return found
-    return {"plans": [], "boards": []}
+    return {"plans": [], "boards": {}}

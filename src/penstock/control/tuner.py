@@ -22,6 +22,7 @@ import msgspec
 from penstock.base import units
 from penstock.base.errors import DeniedError, UsageError
 from penstock.base.settings import Settings
+from penstock.base.text import plural
 from penstock.policy.placing.contract import ALIGN_BYTES, Expected, Situation
 from penstock.policy.tuning import decide_after, several_after
 from penstock.policy.tuning.contract import (
@@ -158,6 +159,11 @@ class Known:
     summaries: tuple[merge.Summary, ...]  # oldest first
     samples: tuple[Sample, ...]
     context: Context
+
+    @property
+    def described(self) -> bool:
+        """Has a run shown how it writes?  Else the context is a guess."""
+        return any(learned.sound(s) for s in self.summaries)
 
 
 def known(history: History, program: str, held: Words, state_dir: Path, before_ns: int = 0) -> Known:
@@ -299,10 +305,20 @@ def apply(
     decisions = [choice.decision]
     if not choice.pinned:
         decisions = several_after(policy, choice.seen, settings_of(held), max(groups, default=0) + 1)
+    decisions = [within(d, able) for d in decisions]
     layouts = [(d.layout.count, d.layout.size_bytes, d.why) for d in decisions]
     does = always or choice.mode == "apply"
     found = to_expected(choice, decisions, expected, groups) if does else list(expected)
     return found, Given(load, does, layouts, policy, degraded)
+
+
+def within(decision: Decision, able: int) -> Decision:
+    """The choice on a file system that has only so many usable targets; where that is less, it says so."""
+    wanted = decision.layout
+    if wanted.count <= able:
+        return decision
+    why = f"{decision.why}; {wanted.count} stripes asked for, {able} usable target{'s' * (able != 1)}"
+    return replace(decision, layout=Layout(able, wanted.size_bytes), why=why)
 
 
 def to_expected(
@@ -318,7 +334,7 @@ def to_expected(
                 stripe_count=d.layout.count,
                 stripe_size_bytes=d.layout.size_bytes,
                 gain_known=choice.pinned or d.ratio_low > 1,
-                why=f"{d.layout.count} stripes of {d.layout.size_bytes >> 10} KiB: {d.why}",
+                why=f"{plural(d.layout.count, 'stripe')} of {d.layout.size_bytes >> 10} KiB: {d.why}",
             )
         )
     return found

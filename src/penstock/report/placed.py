@@ -7,8 +7,8 @@ native/board/place.h says what each counts.
 from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.base import units
-from penstock.base.text import visible
-from penstock.policy.placing.contract import Action, Entry, Plan
+from penstock.base.text import plural, visible
+from penstock.policy.placing.contract import MARKS, Action, Entry, Plan
 from penstock.policy.predicting import names
 
 _STOCK = {
@@ -63,7 +63,10 @@ def lines(counts: Mapping[str, int]) -> list[str]:
         found.append(f"{linked:,} left to the file system: created by a name outside it, through a link")
     if not total:
         return found or ["no file was created where the plan holds"]
-    found.append(f"{expected:,} of {total:,} new files were expected ({units.show_ratio(expected, total)})")
+    were = "was" if total == 1 else "were"
+    found.append(
+        f"{expected:,} of {plural(total, 'new file')} {were} expected ({units.show_ratio(expected, total)})"
+    )
     placed, spare = counts.get("placed", 0), counts.get("spare", 0)
     checked, right = counts.get("checked", 0), counts.get("as_planned", 0)
     text = f"{placed:,} placed as planned, {spare:,} on spare targets"
@@ -77,9 +80,11 @@ def lines(counts: Mapping[str, int]) -> list[str]:
     if failed := counts.get("failed", 0):
         found.append(f"{failed:,} could not be opened: not even the default was to be had")
     if rescued := counts.get("rescued", 0):
-        found.append(f"{rescued:,} writes came before a layout stood, and were made again")
+        found.append(
+            f"{plural(rescued, 'write')} came before a layout stood, and {'was' if rescued == 1 else 'were'} made again"
+        )
     if left := counts.get("left_out", 0):
-        found.append(f"{left:,} entries of the plan did not fit on the board")
+        found.append(f"{left:,} {'entry' if left == 1 else 'entries'} of the plan did not fit on the board")
     if total >= 4 and expected * 2 < total:
         found.append(
             "more than half of the names were not expected: what was learned is renewed from this run"
@@ -124,22 +129,31 @@ def _where(rows: Sequence[Entry]) -> str:
     return f"{stripes}{size} on {shown}" if used else f"{stripes}{size}, targets from the spare list"
 
 
+def _gain(plan: Plan) -> str:
+    if plan.gain_s * 1e9 >= 1:
+        return f"the last byte is modelled to be written {units.show_duration(plan.gain_s * 1e9)} sooner"
+    if any(e.action is Action.PLACE for e in plan.entries):
+        return "the model sees no time gained; files are placed to keep targets evenly full"
+    return "the model sees no time gained"
+
+
 def plan_lines(program: str, plan: Plan, every: bool = False) -> list[str]:
     """A plan on a screen: files, where, why; what it costs and gains; the bytes by target, drawn."""
     files = sum(e.files for e in plan.entries)
     placed = sum(e.files for e in plan.entries if e.action is Action.PLACE)
     found = [
         f"plan for the next run of {program} on {plan.file_system} ({plan.allocator})",
-        f"  {files:,} files are expected, {placed:,} to be placed; "
+        f"  {plural(files, 'file')} {'is' if files == 1 else 'are'} expected, {placed:,} to be placed; "
         f"below {units.show_size(plan.small_bytes)} they are left to the file system",
-        f"  costs {plan.extra_requests:,} requests ({units.show_duration(plan.cost_s * 1e9)}); "
-        f"the last byte is modelled to be written {units.show_duration(max(plan.gain_s, 0) * 1e9)} sooner",
+        f"  costs {plural(plan.extra_requests, 'request')} ({units.show_duration(plan.cost_s * 1e9)}); {_gain(plan)}",
     ]
     groups = [(_pattern(e), [e]) for e in plan.entries] if every else _by_pattern(plan.entries)
     for pattern, rows in groups:
         count, size = sum(e.files for e in rows), sum(e.files * e.bytes_each for e in rows)
         found += ["", f"{pattern}", f"  {count:,} × {units.show_size(size / max(count, 1))}: {_where(rows)}"]
         found += [f"  {rows[0].why}"] if rows[0].why else []
+    if any(piece in MARKS for e in plan.entries for piece in e.match.pieces):
+        found += ["", "{#} stands for any digits, {*} for any letters and digits"]
     bars = _bars(plan.promises)
     found += ["", "bytes by target", *bars] if bars else []
     return [*found, *(f"! {note}" for note in plan.notes)]

@@ -147,7 +147,8 @@ class TuneSettings:
 
 @dataclass(frozen=True)
 class Decision:
-    """The layout of the next run, and what would be recommended now if nothing were tried any more."""
+    """The layout of the next run, and what would be recommended now if nothing were tried any more:
+    the best of those that the safety allows."""
 
     layout: Layout
     recommended: Layout

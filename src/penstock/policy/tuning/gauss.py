@@ -181,7 +181,6 @@ def decide(seen: Observation, settings: TuneSettings, state: State = None) -> tu
     p = Posterior(seen, settings)
     ratio, sd = p.over_default()
     default = seen.grid.default_index
-    best = int(np.argmax(p.mean))
     careful = p.from_fleet or (bool(p.used) and p.bitten(settings.safety))
     low = ratio - (settings.caution if careful else settings.caution_alone) * sd
     safe = low >= math.log(settings.safety)
@@ -198,25 +197,25 @@ def decide(seen: Observation, settings: TuneSettings, state: State = None) -> tu
             False,
             "the first run is the default: the rest is measured against it",
         ), explored
+    steady = int(np.argmax(np.where(safe, p.mean, -np.inf)))
     if len(p.used) == 1:  # the second run goes where the prior points, on its mean alone
-        safe = ratio >= math.log(settings.safety)
-        promising = int(np.argmax(np.where(safe, p.mean, -np.inf)))
-        return _said(p, ratio, low, promising, best, False, "second run: the best by the prior"), explored
+        by_mean = ratio >= math.log(settings.safety)
+        promising = int(np.argmax(np.where(by_mean, p.mean, -np.inf)))
+        return _said(p, ratio, low, promising, steady, False, "second run: the best by the prior"), explored
     value = np.where(safe, p.improvement(), -np.inf)
     promising = int(np.argmax(value))
-    steady = int(np.argmax(np.where(safe, p.mean, -np.inf)))
     tried = bool((p.at == promising).any())
     if explored >= settings.budget:
         return _said(
-            p, ratio, low, steady, best, False, f"the budget of {settings.budget} exploring runs is spent"
+            p, ratio, low, steady, steady, False, f"the budget of {settings.budget} exploring runs is spent"
         ), explored
     if float(value[promising]) < settings.freeze_gain:
         return _said(
-            p, ratio, low, steady, best, False, f"no layout promises {settings.freeze_gain:.0%} more"
+            p, ratio, low, steady, steady, False, f"no layout promises {settings.freeze_gain:.0%} more"
         ), explored
     why = "what promises most" if tried else "not tried yet, promises most"
     explores = promising != steady
-    return _said(p, ratio, low, promising, best, explores, why), explored + explores
+    return _said(p, ratio, low, promising, steady, explores, why), explored + explores
 
 
 def _said(
