@@ -606,7 +606,7 @@ _Noreturn void penstock_agent_run(struct penstock_launch *l, struct penstock_wat
     detach(l, w);
   } else {
     error = finish(l, w, &end);
-    penstock_helper_finish(&l->helper, &l->wishes);
+    penstock_helper_finish(&l->helper, &l->wishes, l->verbose);
     penstock_collect(l->base, &l->wishes, l->job.node, l->board);
   }
   if (l->verbose)

@@ -86,7 +86,7 @@ static int64_t now_ms(void) {
   return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-void penstock_helper_finish(struct penstock_helper *h, const struct penstock_wishes *wishes) {
+void penstock_helper_finish(struct penstock_helper *h, const struct penstock_wishes *wishes, bool verbose) {
   if (h->alive >= 0)
     close(h->alive);
   h->alive = -1;
@@ -99,8 +99,13 @@ void penstock_helper_finish(struct penstock_helper *h, const struct penstock_wis
     nanosleep(&(struct timespec){.tv_nsec = LOOK_EVERY_MS * 1000000L}, NULL);
   if (ended == 0)
     penstock_note(wishes, "the catalog %s is still being written; it goes on by itself", wishes->catalog);
-  else if (ended > 0 && (!WIFEXITED(status) || WEXITSTATUS(status)))
+  else if (ended > 0 && (!WIFEXITED(status) || WEXITSTATUS(status))) {
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     penstock_note(wishes, "the catalog %s may lack what this run wrote (its helper ended with %d); penstock catalog update brings it up to date",
-                  wishes->catalog, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+                  wishes->catalog, code);
+    if (verbose)
+      dprintf(2, "penstock: the catalog %s may lack what this run wrote (its helper ended with %d, the log says more); penstock catalog update brings it up to date\n",
+              wishes->catalog, code);
+  }
   h->pid = 0;
 }

@@ -18,5 +18,5 @@ struct penstock_helper {
 void penstock_helper_start(struct penstock_helper *ret, const struct penstock_wishes *wishes, const char *board,
                            const void *mask);
 
-/* Tells it that no more comes, and waits. */
-void penstock_helper_finish(struct penstock_helper *h, const struct penstock_wishes *wishes);
+/* Tells it that no more comes, and waits.  `verbose`: what went wrong is also said on standard error. */
+void penstock_helper_finish(struct penstock_helper *h, const struct penstock_wishes *wishes, bool verbose);

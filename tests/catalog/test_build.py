@@ -480,6 +480,21 @@ def test_k10_no_space_leaves_the_old_catalog_whole(tree: Path, fast: Path) -> No
     ]
 
 
+def test_update_of_a_damaged_catalog_names_it_and_the_remedy(tree: Path, fast: Path) -> None:
+    """Wherever three bytes are flipped: it does not say that all is well."""
+    file = fast / "set.cat"
+    build(tree, file)
+    (segment,) = file.glob("*.seg")
+    held = segment.read_bytes()
+    for at in range(1100, len(held), len(held) // 8):
+        segment.write_bytes(held[:at] + bytes(255 - it for it in held[at : at + 3]) + held[at + 3 :])
+        said = penstock("update", file, status=3).stderr
+        assert segment.name in said and f"update --full {file}" in said
+    penstock("update", file, "--full")
+    assert not Catalog.open(file).damaged_blocks()
+    as_fresh(file, tree)
+
+
 def test_damaged_catalogs_are_named_and_mended(tree: Path, fast: Path) -> None:
     file = fast / "set.cat"
     build(tree, file)

@@ -21,6 +21,7 @@ from tests.catalog.captured import (
     sets,
     stripped,
 )
+from tests.catalog.conftest import penstock
 
 
 @pytest.fixture
@@ -57,7 +58,12 @@ def test_a_change_deep_in_a_tree_that_was_there_can_be_asked_for(plain: Set) -> 
     assert not cat.folder("").complete and not cat.folder("a/b").complete
     for path in ("", "a", "a/b"):
         assert stripped(cat.stat(path)) == stripped(os.lstat(plain.tree / path)), path
+    for words in (("find",), ("du", "-s"), ("top",), ("export", "--csv", plain.catalog.parent / "out")):
+        said = penstock(words[0], plain.catalog, *words[1:], status=3).stderr
+        assert "3 folders in the answer were not read whole" in said and "update --full" in said, words
+    penstock("find", plain.catalog, "a/b/c", status=0)
     update(plain.catalog, full=True)
+    assert penstock("du", plain.catalog, status=0).stderr == ""
     plain.is_as_fresh()
 
 

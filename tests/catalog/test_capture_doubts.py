@@ -4,6 +4,7 @@
 import os
 import random
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from penstock.catalog.events import DONE, FAILED, Event, Watch, What
 from penstock.catalog.scanning import Scan, quiet
 from penstock.catalog.update import add, merge, update
 from tests.catalog.captured import PYTHON, Set, send, sets, wait_until
-from tests.catalog.conftest import penstock
+from tests.catalog.conftest import PENSTOCK, penstock
 
 ENDED = (0, 0, 0, 0, 0, [])
 """The state of a ring on which nothing got lost."""
@@ -470,6 +471,58 @@ def test_update_looks_at_everything_after_a_helper_was_killed(plain: Set) -> Non
     assert "everything is looked at" in said
     plain.is_as_fresh()
     assert not doubts(plain)
+
+
+def test_a_catalog_that_was_built_elsewhere_knows_its_root(plain: Set, fast: Path) -> None:
+    plain.catalog = fast / "elsewhere.cat"
+    plain.build()
+    plain.shell("mkdir out; echo x > out/new")
+    assert Catalog.open(plain.catalog).listdir("out") == ["new"]
+    plain.is_as_fresh()
+
+
+def run_verbosely(it: Set, *command: object) -> "subprocess.Popen[str]":
+    words = [str(w) for w in (PENSTOCK, "run", "-v", "--catalog", it.catalog, "--", *command)]
+    return subprocess.Popen(words, env=it.env, cwd=it.tree, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("harm", ["nowhere", "file", "newer", "foreign"])
+def test_a_catalog_that_cannot_be_kept_is_an_error_before_the_program_starts(
+    plain: Set, fast: Path, harm: str
+) -> None:
+    if harm == "nowhere":
+        plain.catalog = fast / "no" / "such" / "set.cat"
+    elif harm == "file":
+        plain.catalog.write_text("")
+    else:
+        plain.build()
+    if harm == "newer":
+        (manifest,) = plain.catalog.glob("manifest-*")
+        data = manifest.read_bytes()
+        manifest.write_bytes(data[:8] + b"\x09\x00" + data[10:])
+    elif harm == "foreign":
+        plain.catalog.rename(fast / "set.cat")
+        plain.catalog = fast / "set.cat"
+        plain.tree.rename(fast / "old")
+        plain.tree.mkdir()
+    with run_verbosely(plain, "touch", "ran") as process:
+        said = process.communicate(timeout=120)[1]
+    assert process.returncode == (13 if harm == "newer" else 1), said
+    assert str(plain.catalog.parent) in said
+    assert not (plain.tree / "ran").exists()
+
+
+def test_a_run_says_at_its_end_that_its_helper_was_killed(plain: Set) -> None:
+    plain.build()
+    os.mkfifo(plain.tree / "go")
+    with run_verbosely(plain, "bash", "-c", "read go < go") as process:
+        wait_until(lambda: bool(doubts(plain)))
+        for pid in plain.helpers():
+            send(pid, signal.SIGKILL)
+        (plain.tree / "go").write_text("go\n")
+        said = process.communicate(timeout=120)[1]
+    assert process.returncode == 0
+    assert f"the catalog {plain.catalog} may lack what this run wrote" in said
 
 
 def doubts(it: Set) -> tuple[str, ...]:

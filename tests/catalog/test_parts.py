@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from penstock import Catalog, _native
 from penstock.catalog import build as building
-from penstock.catalog import scanning, store
+from penstock.catalog import scanning, serving, store
 from penstock.catalog import update as updating
 from penstock.catalog.build import build, fewer, joined
+from penstock.catalog.capture import Follower
 from penstock.catalog.identity import identity_of
 from penstock.catalog.reader import COMPLETE
 from penstock.catalog.scanning import Limits
@@ -215,6 +216,24 @@ def test_a_build_that_is_not_done_leaves_the_catalog_as_it_was_asked_for(
     assert (built.manifest.building_options, built.manifest.building_identity) == (None, None)
     assert Catalog.open(catalog).exists("d3/f2")
     assert not Catalog.open(catalog).exists("d3/f1")
+
+
+def test_a_tree_that_is_named_by_a_link_is_known_by_its_own_path(
+    wide: Path, fast: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that an older Penstock named by the link: it can be served, kept and built again."""
+    (fast / "link").symlink_to(wide)
+    own, old = fast / "own.cat", fast / "old.cat"
+    assert build(fast / "link", own).manifest.root == os.fsencode(wide)
+    with monkeypatch.context() as patched:
+        patched.setattr(building, "absolute", os.fsencode)
+        build(fast / "link", old)
+    assert Catalog.open(old).root == str(fast / "link")
+    assert serving.prepare(old).fresh == serving.prepare(own).fresh
+    helper = Follower(old, os.fsencode(wide))
+    helper.finish((0, 0, 0, 0, 0, []))
+    assert build(wide, old).manifest.root == os.fsencode(wide)
+    is_as(old, wide)
 
 
 class Counted(bytes):

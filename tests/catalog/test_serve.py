@@ -651,7 +651,7 @@ def test_a_catalog_that_cannot_be_used_serves_nothing(
     if harm == "damage":
         segment.write_bytes(held[: len(held) // 2] + b"\xa5" * 64 + held[len(held) // 2 + 64 :])
     elif harm == "ruin":
-        segment.write_bytes(held[:1024] + bytes(len(held) - 1024))
+        segment.write_bytes(held[:1024] + bytes(1024) + held[2048:])  # the root's own row
     elif harm == "shorten":
         segment.write_bytes(held[:3000])
     elif harm == "none":

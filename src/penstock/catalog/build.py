@@ -46,8 +46,8 @@ class Built:
 
 
 def absolute(root: str | bytes | os.PathLike[str]) -> bytes:
-    """The path with which a tree is named in its catalog: absolute, symlinks as they are."""
-    return os.fsencode(os.path.abspath(os.fsdecode(root)))  # noqa: PTH100 - lexically; resolving would change the name
+    """The path with which a tree is named in its catalog: absolute, without symlinks."""
+    return os.path.realpath(os.fsencode(root))
 
 
 def build(
@@ -89,7 +89,7 @@ def _begin(root: bytes, folder: Path, options: store.Options, fresh: bool) -> tu
         resumed = False
         if held is None:
             return store.Manifest(root, identity, options)
-        if held.root != root:
+        if absolute(held.root) != root:
             raise PenstockError(
                 f"{folder}: is the catalog of {os.fsdecode(held.root)}; name another place with -o, or remove it"
             )
@@ -97,7 +97,12 @@ def _begin(root: bytes, folder: Path, options: store.Options, fresh: bool) -> tu
         if resumed:
             return held
         return msgspec.structs.replace(
-            held, building=(), over=held.parts, building_options=options, building_identity=identity
+            held,
+            root=root,
+            building=(),
+            over=held.parts,
+            building_options=options,
+            building_identity=identity,
         )
 
     return store.commit(folder, change), resumed

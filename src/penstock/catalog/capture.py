@@ -29,8 +29,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from penstock import _native
-from penstock.base.errors import PenstockError
+from penstock.base.errors import DeniedError, PenstockError, UsageError
 from penstock.catalog import marks, store
 from penstock.catalog.events import Event, Move, Watch, What, parent
 from penstock.catalog.identity import identity_of
@@ -104,19 +106,19 @@ class Follower:
     """One helper at work on one catalog."""
 
     def __init__(self, folder: Path, root: bytes) -> None:
-        self.folder, self.root = folder, root
+        self.folder = folder
         self.watch = Watch()
         self.overlay = Overlay()
         self.looked = 0
         self.astray: set[int] = set()
         """Inodes of files that were written and whose names are gone; 0: of some that nobody told."""
         self.mark = marks.own()
-        self.base = _opened(folder, root, self.mark)
+        self.base, self.root = _opened(folder, root, self.mark)
         self.real_root = os.path.realpath(root)
         self.folders: dict[bytes, bytes] = {}  # what folders are called without links; of one round
         kind = mount_of(os.fsdecode(root)).type
         self.layout = LAYOUTS.get(kind)
-        self.own = os.path.relpath(os.fsencode(folder), root)
+        self.own = os.path.relpath(os.path.realpath(os.fsencode(folder)), self.real_root)
 
     # ---- names ----
 
@@ -494,7 +496,10 @@ class Follower:
             raise PenstockError(f"{self.folder}: somebody removed the catalog meanwhile")
         scan = Scan(self.root, self.folder, held.options, Limits())
         scan.push(paths)
-        add(self.folder, held.parts, tuple(scan.run(quiet).parts), self.mark)
+        outcome = scan.run(quiet)
+        add(self.folder, held.parts, tuple(outcome.parts), self.mark)
+        if count := len(outcome.problems):
+            store.commit(self.folder, lambda now: _with_problems(now or held, count))
         self._reopen()
 
     def finish(self, state: tuple[Any, ...]) -> None:
@@ -521,6 +526,10 @@ class Follower:
         if held is None:
             raise PenstockError(f"{self.folder}: somebody removed the catalog meanwhile")
         return marks.unmarked(held, self.mark)
+
+
+def _with_problems(held: store.Manifest, count: int) -> store.Manifest:
+    return msgspec.structs.replace(held, problems=held.problems + count)
 
 
 def _said(view: Any, rel: bytes) -> Any:
@@ -564,21 +573,45 @@ def _files_with_links(catalog: Catalog | None) -> Iterator[tuple[bytes, Any]]:
                 yield rel, entry
 
 
-def _opened(folder: Path, root: bytes, mark: str) -> Catalog | None:
-    """The catalog that is there, or None after a new one was begun; with the mark."""
-    held = store.read(folder).manifest
-    if held is not None and held.root != root:
-        raise PenstockError(
-            f"{folder}: is the catalog of {os.fsdecode(held.root)}, not of {os.fsdecode(root)}; name another with "
-            "--catalog, or that folder with --set catalog.root"
-        )
+def root_of(folder: Path, root: bytes) -> bytes:
+    """The root of the catalog that a run is to keep: as given, or else (empty) that of the catalog that is there, or
+    the folder that it lies in.  What can be told before the run of why it cannot be kept is a PenstockError."""
+    held = _held(folder, root)
     if held is None:
         store.prepare(folder)
-    elif held.parts:
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise DeniedError(f"{folder}: cannot be written; name a catalog of your own with --catalog")
+    found = held.root if held else root or os.path.realpath(os.fsencode(folder.parent))
+    if not Path(os.fsdecode(found)).is_dir():
+        raise UsageError(f"{os.fsdecode(found)}: is no folder; name the catalog's with --set catalog.root")
+    return found
+
+
+def _held(folder: Path, root: bytes) -> store.Manifest | None:
+    """The catalog that is there, if it is of this tree (empty: of whichever) and can be read."""
+    held = store.read(folder)
+    if held.manifest is None:
+        if held.damaged:
+            raise PenstockError(f"{folder}: {', '.join(held.damaged)} is damaged; build the catalog anew")
+        return None
+    if root and os.path.realpath(held.manifest.root) != os.path.realpath(root):
+        raise UsageError(
+            f"{folder}: is the catalog of {os.fsdecode(held.manifest.root)}, not of {os.fsdecode(root)}; name another "
+            "with --catalog, or that folder with --set catalog.root"
+        )
+    if held.manifest.parts:
         Catalog.open(folder, check=True)
-    made = held or store.Manifest(root, identity_of(root), store.Options(excludes=EXCLUDES))
+    return held.manifest
+
+
+def _opened(folder: Path, root: bytes, mark: str) -> tuple[Catalog | None, bytes]:
+    """The catalog that is there, or None after a new one was begun; with the mark.  And its root as it names it."""
+    held = _held(folder, root)
+    if held is None:
+        store.prepare(folder)
+    made = held or store.Manifest(os.path.realpath(root), identity_of(root), store.Options(excludes=EXCLUDES))
     now = store.commit(folder, lambda now: marks.marked(now or made, mark))
-    return Catalog.open(folder) if now.parts else None
+    return Catalog.open(folder) if now.parts else None, now.root
 
 
 # ---- the loop ----

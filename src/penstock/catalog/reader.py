@@ -172,6 +172,12 @@ class Catalog:
         """How many there are; an upper bound while there are several segments."""
         return sum(part.entries for part in self.manifest.parts)
 
+    def damaged_blocks(self) -> list[str]:
+        """Segments that can be opened and of which single blocks are damaged: all of them is read for that."""
+        opened = [part.name for part in self.manifest.parts if part.name not in self.damaged]
+        pairs = zip(opened, self.segments, strict=True)
+        return [name for name, segment in pairs if _native.segment_verify(segment)]
+
     def exists(self, path: str | bytes | os.PathLike[str]) -> bool:
         try:
             self.stat(path)
@@ -200,12 +206,30 @@ class Catalog:
             count += is_expired(row[3], self.max_age_s, now_ns)
             return True
 
+        self._each_folder("", take)
+        return count
+
+    def unlisted_folders(self, path: str | bytes | os.PathLike[str] = "") -> int:
+        """Of how many folders there and below may names be missing here, but for those that were to be left out?  Quick
+        where all was built, nothing was unreadable and no helper got lost."""
+        count, held = 0, self.manifest
+        if held.built_ns and not held.problems and not held.doubts:
+            return 0
+
+        def take(which: int, row: Any, target: Any, path: bytes, depth: int) -> bool:
+            nonlocal count
+            count += not row[2] & (COMPLETE | LISTED | LEFT_OUT | OTHER_MOUNT)
+            return True
+
+        self._each_folder(path, take)
+        return count
+
+    def _each_folder(self, path: str | bytes | os.PathLike[str], take: Any) -> None:
         from penstock.catalog.find import ALL_DEPTHS, Kind, Test
 
         folders = Test(Kind.TYPE, low=1 << (stat_.S_IFDIR >> 12))
         tests = [folders, Test(Kind.CALL), Test(Kind.AND, 0, 1)]
-        self.view.find("", b"", 0, ALL_DEPTHS, tests, 1, take)
-        return count
+        self.view.find(path, b"", 0, ALL_DEPTHS, tests, 1, take)
 
     def scandir(self, path: str | bytes | os.PathLike[str] = "") -> list[Row]:
         """The names of a folder, in order, with what is known of each.  NotADirectoryError, FileNotFoundError."""

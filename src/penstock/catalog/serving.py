@@ -279,7 +279,7 @@ def prepare(file: str | os.PathLike[str], max_age_s: int = 0) -> Serving:
 
 def _prepared(file: str | os.PathLike[str], max_age_s: int) -> Serving:
     catalog = Catalog.open(file, check=True)
-    root = catalog.manifest.root
+    root = os.path.realpath(catalog.manifest.root)
     if catalog.damaged:
         raise PenstockError(
             f"{file}: {', '.join(catalog.damaged)} is damaged; penstock catalog update --full mends it"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.base.errors import PenstockError
+from penstock.base.errors import IncompleteError, PenstockError
 from penstock.catalog import marks, store
 from penstock.catalog.build import merged
 from penstock.catalog.reader import Catalog
@@ -41,8 +41,12 @@ def update(
     kept where files are the same."""
     catalog = Catalog.open(folder, check=True)
     into = catalog.path
-    if catalog.damaged and not full:
-        raise PenstockError(f"{into}: {', '.join(catalog.damaged)} is damaged; update it with --full")
+    damaged = [*catalog.damaged, *(() if full else catalog.damaged_blocks())]
+    if damaged and not full:
+        raise IncompleteError(
+            f"{into}: {', '.join(damaged)} is damaged, and nothing was updated; "
+            f"penstock catalog update --full {into} makes it anew"
+        )
     lost = marks.lost(catalog.manifest.doubts)
     full = full or bool(lost)
     scan = Scan(catalog.manifest.root, into, catalog.manifest.options, limits)

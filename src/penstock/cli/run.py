@@ -171,6 +171,16 @@ def served_by(args: argparse.Namespace) -> list[tuple[int, int, bytes]]:
     return [made.part()]
 
 
+def kept_root(held: Settings) -> str:
+    """The root of the catalog that is to be kept.  One that cannot be is an error before the program starts: who names
+    it wants it."""
+    from pathlib import Path
+
+    from penstock.catalog import capture
+
+    return os.fsdecode(capture.root_of(Path(held["catalog.file"]), os.fsencode(held["catalog.root"])))
+
+
 def run(args: argparse.Namespace) -> int:
     from penstock.base import settings
     from penstock.base.errors import UsageError
@@ -204,6 +214,8 @@ def run(args: argparse.Namespace) -> int:
     if args.catalog is not None:
         args.set.append(f"catalog.file={args.catalog}")
     held = dict(_common.settings_of(args))
+    if args.catalog is not None:
+        held["catalog.root"] = kept_root(_common.settings_of(args))
     if args.no_record:
         held["run.stages"] = tuple(stage for stage in held["run.stages"] if stage != "record")
     if served:

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli import _common
@@ -126,13 +126,32 @@ def opened(args: argparse.Namespace) -> "Catalog":
     return catalog
 
 
-def status_of(catalog: "Catalog", damaged: "list[tuple[bytes, int]]") -> int:
-    """3: the answer is not whole."""
+def status_of(catalog: "Catalog", damaged: "list[tuple[bytes, int]]", starts: Iterable[str] = ("",)) -> int:
+    """3: the answer is not whole.  `starts`: it is about all that lies there."""
     from penstock.base.text import visible
 
     for path, _ in damaged:
         _common.note(f"{visible(path) or '.'}: damaged in the catalog; penstock catalog check mends it")
-    return 3 if damaged or catalog.damaged else 0
+    return 3 if unlisted(catalog, starts) or damaged or catalog.damaged else 0
+
+
+def unlisted(catalog: "Catalog", starts: Iterable[str]) -> int:
+    """Of how many folders names may be missing; one line says so."""
+    from contextlib import suppress
+
+    from penstock.base.text import visible
+
+    count = 0
+    for start in starts:
+        with suppress(OSError):  # it is not there, or damaged: which is said anyway
+            count += catalog.unlisted_folders(start)
+    if count:
+        file = visible(str(catalog.path))
+        _common.note(
+            f"{file}: {count} folders in the answer were not read whole, so names are missing; "
+            f"penstock catalog update --full {file} reads them"
+        )
+    return count
 
 
 def start_of(catalog: "Catalog", word: str) -> str:
@@ -255,7 +274,7 @@ def list_(args: argparse.Namespace) -> int:
         if not shown.complete and not args.json:
             _common.note(f"{visible(word or catalog.root)}: not every name is known; {shown.why}")
             status = status or 3
-    return status or status_of(catalog, damaged)
+    return status or status_of(catalog, damaged, ())
 
 
 class Shown:
@@ -443,8 +462,8 @@ def find_(args: argparse.Namespace) -> int:
         return True
 
     damaged: list[tuple[bytes, int]] = []
-    for word in paths or [catalog.root]:
-        start = start_of(catalog, word)
+    starts = [start_of(catalog, word) for word in paths or [catalog.root]]
+    for word, start in zip(paths or [catalog.root], starts, strict=True):
         sys.stdout.flush()
         try:
             damaged += catalog.view.find(
@@ -465,7 +484,7 @@ def find_(args: argparse.Namespace) -> int:
         if quitting:
             break
     sys.stdout.flush()
-    return status or status_of(catalog, damaged)
+    return status or status_of(catalog, damaged, starts)
 
 
 # du
@@ -532,7 +551,7 @@ def du_(args: argparse.Namespace) -> int:
         total += amount(*rows[-1][2:]) if rows else 0
     if args.total and not args.json:
         print(f"{shown(total)}\ttotal", end=end)
-    return status or status_of(catalog, damaged)
+    return status or status_of(catalog, damaged, [start_of(catalog, it) for it in args.paths or [""]])
 
 
 def inside(catalog: "Catalog", start: str) -> bytes:
@@ -568,4 +587,4 @@ def top_(args: argparse.Namespace) -> int:
             print(
                 f"{show_size(row.disk_bytes):>10} {show_size(row.size_bytes):>10} {show_count(row.files):>8}  {name}"
             )
-    return status_of(catalog, damaged)
+    return status_of(catalog, damaged, [start_of(catalog, args.path) if args.path else ""])
