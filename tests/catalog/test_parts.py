@@ -184,6 +184,33 @@ def test_many_writers_at_once_stay_below_what_a_view_holds(
     assert all(cat.exists(f"d{i}/late") for i in range(FOLDERS))
 
 
+def test_what_others_add_at_once_to_a_merged_catalog_does_not_undo_the_merge(
+    wide: Path, fast: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its manifest has got its name, and another was made of it, before its writer has looked around."""
+    build(wide, fast / "set.cat")
+    (wide / "d3" / "late").touch()
+    put_on_top(fast / "set.cat", segment(fast / "set.cat", wide, ["d3"]))
+    numbers, left = store._numbers, [True]
+
+    def late(folder: Path) -> list[int]:
+        newest = store.decode((folder / f"manifest-{numbers(folder)[0]:08d}").read_bytes(), "")
+        if len(newest.parts) == 1 and left:
+            left.clear()
+            (wide / "d4" / "late").touch()
+            put_on_top(fast / "set.cat", segment(fast / "set.cat", wide, ["d4"]))
+        return numbers(folder)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(updating, "should_merge", lambda entries: False)
+        patched.setattr(store, "_numbers", late)
+        updating.merge(fast / "set.cat")
+    assert not left
+    cat = Catalog.open(fast / "set.cat")
+    assert len(cat.manifest.parts) == 2
+    assert cat.exists("d3/late") and cat.exists("d4/late") and cat.exists("d4/f1")
+
+
 def test_a_build_that_is_not_done_leaves_the_catalog_as_it_was_asked_for(
     wide: Path, fast: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,8 @@
 Invariants:
 1. A manifest or segment is never changed after it has its name; what replaces it has another.
 2. A new manifest is made of the one before it, by whoever gets the next number; who loses reads again and repeats.
-   (A number can be free again because its owner was overtaken; who gets such a one sees a higher, and repeats too.)
+   (A number can be free again because its owner was overtaken; who gets such a one sees a higher that was not made of
+   its own, and repeats too.)
    So many writers on many nodes need no lock, and a killed one leaves nothing but files that nobody names.
 3. A reader takes the newest manifest that is whole, and begins again if a segment went away meanwhile.
 4. Nothing is deleted that the newest manifest names.
@@ -31,6 +32,7 @@ MAGIC = b"PSCATMAN"
 VERSION = 1
 _NAME = re.compile(r"manifest-(\d{8,})")
 _TRIES = 100
+MADE_OF_MAX = 64
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -76,6 +78,8 @@ class Manifest(msgspec.Struct, frozen=True):
     building_identity: Identity | None = None
     over: tuple[Part, ...] = ()
     doubts: tuple[str, ...] = ()
+    made_of: tuple[int, ...] = ()
+    """Of the newest manifests before it, and itself first: a number that no other has."""
 
     def is_built_as(self, options: Options, identity: Identity) -> bool:
         """Would a build that was asked for this go on with what is `building`?"""
@@ -167,7 +171,10 @@ def commit(folder: Path, change: Callable[[Manifest | None], Manifest]) -> Manif
     """A new manifest made of the newest, whoever else writes; segments that it does not name any more go."""
     for _ in range(_TRIES):
         held = read(folder)
-        manifest = change(held.manifest)
+        own_number, before = secrets.randbits(63), held.manifest.made_of if held.manifest else ()
+        manifest = msgspec.structs.replace(
+            change(held.manifest), made_of=(own_number, *before[: MADE_OF_MAX - 1])
+        )
         beside = folder / f".manifest-{secrets.token_hex(8)}"
         try:
             with beside.open("xb") as out:
@@ -183,9 +190,11 @@ def commit(folder: Path, change: Callable[[Manifest | None], Manifest]) -> Manif
         finally:
             with suppress(OSError):
                 beside.unlink()
-        if _numbers(folder)[0] > held.number + 1:  # the number was free because others had it, and went on
+        if _numbers(folder)[0] > held.number + 1:
             own.unlink(missing_ok=True)
-            continue
+            newest = read(folder).manifest
+            if newest is None or own_number not in newest.made_of:
+                continue  # the number was free because others had it, and went on
         _sync(folder)
         _clean(folder, held, manifest)
         return manifest
