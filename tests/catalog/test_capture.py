@@ -166,14 +166,14 @@ def test_two_runs_at_once_keep_one_catalog(plain: Set) -> None:
     plain.is_as_fresh()
 
 
-def test_the_catalog_of_another_folder_is_refused_and_the_program_runs(plain: Set, fast: Path) -> None:
+def test_the_catalog_of_another_folder_keeps_that_one_and_is_refused_for_this(plain: Set, fast: Path) -> None:
     other = fast / "other"
     other.mkdir()
     build(other, plain.catalog)
-    plain.shell("echo x > file")
-    assert (plain.tree / "file").exists()
-    assert f"is the catalog of {other}" in plain.log
-    assert not Catalog.open(plain.catalog).exists(other / "file")
+    plain.shell(f"echo x > file; echo long > {other}/file")
+    assert Catalog.open(plain.catalog).stat("file").st_size == 5
+    assert plain.run("touch", "more", PENSTOCK_CATALOG_ROOT=str(plain.tree)) == 2
+    assert not (plain.tree / "more").exists()
 
 
 def test_check_agrees(plain: Set) -> None:
