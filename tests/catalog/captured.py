@@ -82,7 +82,7 @@ class Set:
         assert (has - paths, paths - has) == (set(), set())
         for path in sorted(paths):
             now = os.lstat(top + b"/" + path)
-            assert stripped(cat.stat(path)) == stripped(now), path
+            assert (path, stripped(cat.stat(path))) == (path, stripped(now))
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:

@@ -398,7 +398,8 @@ def test_c09_a_new_job_is_neither_free_nor_blocked_while_nobody_decides(site: Si
     agent = site.start_agent("n1")
     assert site.controller is not None
     until(lambda: "connected" in agent.said(), "it has the policy")
-    until(lambda: '"number": 1' in (site.boards / "n1/policy").read_text(), "it keeps it")
+    kept = site.boards / "n1/policy"
+    until(lambda: kept.exists() and '"number": 1' in kept.read_text(), "it keeps it")
     site.controller.end(signal.SIGKILL)
     job = start(site, "n1", "1")
     until(lambda: asked(site, "n1", "1") > 5, "it is not blocked")
