@@ -82,7 +82,8 @@ class Set:
         assert (has - paths, paths - has) == (set(), set())
         for path in sorted(paths):
             now = os.lstat(top + b"/" + path)
-            assert (path, stripped(cat.stat(path))) == (path, stripped(now))
+            known, real = stripped(cat.stat(path)), stripped(now)
+            assert known == real, f"{path!r}: {known} is not {real}"
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
