@@ -26,6 +26,14 @@ PICK = 20_000
 NATIVE = frame.TOP / "native"
 
 
+def nothing(*_: object) -> int:
+    return 0
+
+
+WORLD = find.Outside(0, nothing, nothing, nothing, nothing, 0, nothing)
+"""Expressions that ask for no user, group, date or file."""
+
+
 def files_of(catalog: Catalog, name: str) -> Path:
     return catalog.path / catalog.manifest.parts[0].name if name == "segment" else catalog.path
 
@@ -33,9 +41,7 @@ def files_of(catalog: Catalog, name: str) -> Path:
 def paths_of(catalog: Catalog) -> list[str]:
     out = scratch() / "paths"
     with out.open("wb") as held:
-        tests = find.parse(
-            ["-mindepth", "1"], find.Outside(0, lambda n: 0, lambda n: 0, lambda n: 0, lambda n: 0)
-        ).tests
+        tests = find.parse(["-mindepth", "1"], WORLD).tests
         catalog.view.find("", b"", 1, find.ALL_DEPTHS, tests, held.fileno(), None)
     return out.read_text().splitlines()
 
@@ -90,7 +96,7 @@ def program(*words: object) -> None:
 def questions(catalog: Catalog, tree: Path) -> dict[str, object]:
     """find and du, of the catalog and by the programs."""
     sink = os.open(os.devnull, os.O_WRONLY)
-    outside = find.Outside(time.time_ns(), lambda n: 0, lambda n: 0, lambda n: 0, lambda n: 0)
+    outside = WORLD._replace(now_ns=time.time_ns())
     query = find.parse(["-type", "f", "-size", "+1M"], outside)
     root = os.fsencode(tree)
     return {
