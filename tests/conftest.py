@@ -30,6 +30,20 @@ hypothesis.settings.register_profile("tests", deadline=None, derandomize="CI" in
 hypothesis.settings.load_profile("tests")
 
 
+TEST_USERS = range(61000, 61010)
+"""Who tests become, where they become somebody."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _boards_of_test_users() -> Iterator[None]:
+    """Folders of boards, which commands make for each user and keep, go with the users."""
+    yield
+    for uid in TEST_USERS:
+        for top in ("/dev/shm", "/tmp"):
+            with contextlib.suppress(OSError):
+                os.rmdir(f"{top}/penstock-{uid}")  # noqa: PTH106 - as it is named
+
+
 class Counted(dict[str, int]):
     """Counts by name; what is not there is 0."""
 

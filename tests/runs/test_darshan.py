@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -211,6 +212,18 @@ def test_again_brings_nothing_and_elsewhere_is_the_same(writer: darshan_logs.Wri
     assert len(list((tmp_path / "history").glob("*/*.seg"))) == 1
 
 
+def semaphores_of(group: int) -> set[Path]:
+    """Files in shared memory that the processes of a group have as semaphores."""
+    found = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            if os.getpgid(int(maps.parent.name)) == group:
+                found |= set(re.findall(r"/dev/shm/sem\.mp-\S+", maps.read_text()))
+        except OSError:
+            continue  # it has ended
+    return {Path(name) for name in found}
+
+
 def test_an_import_that_was_killed_is_taken_up(writer: darshan_logs.Writer, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
@@ -232,8 +245,11 @@ def test_an_import_that_was_killed_is_taken_up(writer: darshan_logs.Writer, tmp_
         not list((tmp_path / "history").glob("*/*.seg")) and started.poll() is None and time.monotonic() < end
     ):
         time.sleep(0.01)
+    semaphores = semaphores_of(started.pid)
     os.killpg(started.pid, signal.SIGKILL)
     started.wait()
+    for left in semaphores:  # who would remove them was killed as well
+        left.unlink(missing_ok=True)
 
     result = json.loads(penstock(tmp_path, "runs", "import", "darshan", str(logs), "--json").stdout)
 

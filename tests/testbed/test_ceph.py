@@ -205,8 +205,9 @@ def test_commands_as_a_user_types_them(lab: ceph.Status) -> None:
 
 
 def test_lab_by_command(folder: Path) -> None:
-    """As the guide types it: the lab in the usual place is the one that is meant."""
-    env = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "PWD": "/"}
+    """As the guide types it: the lab in the usual place is meant; beside a testbed in its own folder only."""
+    lab = folder / "penstock" / "ceph"
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "PWD": str(lab)}
 
     def typed(*words: object) -> str:
         command = [str(word) for word in (Path(sys.executable).with_name("penstock"), "testbed", *words)]
@@ -216,7 +217,6 @@ def test_lab_by_command(folder: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    lab = folder / "penstock" / "ceph"
     try:
         said = json.loads(typed("up", "--real", "ceph", "--osds", 1, "--json"))
         assert said["mounted"]
