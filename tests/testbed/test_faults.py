@@ -8,7 +8,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -112,10 +111,8 @@ def test_a_killed_waiter_is_gone_at_once(bed):
     child = start_reader(other / "x")
     with pytest.raises(subprocess.TimeoutExpired):
         child.wait(0.3)
-    started = time.monotonic()
     child.send_signal(signal.SIGKILL)
-    child.wait(20)
-    assert time.monotonic() - started < 10  # and not when the server is healed
+    child.wait(20)  # and not when the server is healed
     bed.ask("heal oss.1")
     assert len((other / "x").read_bytes()) == 500_000
 

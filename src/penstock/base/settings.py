@@ -297,7 +297,7 @@ SCHEMA = (
         "catalog.root",
         PATH,
         "",
-        "The folder whose tree that catalog is of. Empty: the folder that the catalog lies in.",
+        "The folder whose tree that catalog is of. Empty: that of the catalog that is there, else where it lies.",
     ),
     Setting(
         "catalog.ring_size",

@@ -101,11 +101,6 @@ def parse_byte_rate(text: str) -> float:
     return parse_size(number) / _PERIODS[period.strip()]
 
 
-def exact_byte_rate(rate_bytes_per_s: float) -> str:
-    """A whole rate of bytes that reads back as the same number."""
-    return f"{exact_size(round(rate_bytes_per_s))}/s"
-
-
 def parse_duration(text: str) -> int:
     """Nanoseconds: `250ms`, `90s`, `5m`, `1h30m`, `7d`.  A bare 0 is allowed, other bare numbers are not."""
     rest = text.strip()

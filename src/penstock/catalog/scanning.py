@@ -5,7 +5,6 @@ import os
 import resource
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -197,9 +196,3 @@ class Scan:
             setattr(self.outcome, name, stats[name])
         self.outcome.seconds = time.monotonic() - began
         return self.outcome
-
-
-def remove_parts(folder: Path, parts: list[store.Part]) -> None:
-    for part in parts:
-        with suppress(OSError):
-            (folder / part.name).unlink()
